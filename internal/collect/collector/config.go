@@ -56,6 +56,9 @@ type Config struct {
 	// References is the number of owner references of an object up to which the graph keeps all of them. It keeps
 	// fewer of an object with more, and the collector reads these live before it decides. Default: 8.
 	References int
+	// Piece is the number of dependents of one owner that are queued before the lock on the graph is released. Default:
+	// ownership.Piece.
+	Piece int
 	// Barrier proves that no dependent was missed before a foreground or orphan deletion is completed (R15). Off
 	// is for benchmarks, and for tests that show the errors without a barrier.
 	Barrier Switch
@@ -108,6 +111,7 @@ func (config Config) completed() Config {
 	config.Detachers = positiveOr(config.Detachers, 16)
 	config.Batch = positiveOr(config.Batch, 16)
 	config.References = positiveOr(config.References, 8)
+	config.Piece = positiveOr(config.Piece, ownership.Piece)
 	config.Lists = positiveOr(config.Lists, 16)
 	switch {
 	case config.Records == 0:
@@ -140,7 +144,7 @@ func positiveOr(value, fallback int) int {
 // New returns a collector that acts through api.
 func New(api client.Interface, config Config) *Collector {
 	config = config.completed()
-	state := newState(config.Clock, config.References)
+	state := newState(config)
 	state.inTerm = config.Queue != nil || config.Restartable
 	if config.Queue == nil {
 		// Namespaces take turns: a namespace that fills the queue does not slow down the others.

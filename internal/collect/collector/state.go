@@ -83,12 +83,13 @@ type state struct {
 	homes homes
 }
 
-// newState returns a state that knows nothing, and keeps the references of objects with at most so many. It needs a
-// queue.
-func newState(clock clock.PassiveClock, references int) *state {
+// newState returns a state that knows nothing. It needs a queue.
+func newState(config Config) *state {
+	graph := ownership.NewKeeping(config.References)
+	graph.InPieces(config.Piece)
 	return &state{
-		clock:    clock,
-		graph:    ownership.NewKeeping(references),
+		clock:    config.Clock,
+		graph:    graph,
 		written:  make(map[ownership.UID]string),
 		presumed: make(map[ownership.UID]map[ownership.Claim]bool),
 		reported: make(map[ownership.UID]string),
@@ -99,12 +100,20 @@ func newState(clock clock.PassiveClock, references int) *state {
 	}
 }
 
-// change applies a change to the graph and enqueues the objects that it concerns.
+// change applies a change to the graph and enqueues the objects that it concerns. It releases the lock between the pieces
+// of the dependents of a crowded owner.
 func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 	s.mu.Lock()
 	uids := apply(s.graph)
+	more := s.graph.HasRest()
 	s.mu.Unlock()
 	s.queue.Add(uids...)
+	for more {
+		s.mu.Lock()
+		uids, more = s.graph.Rest()
+		s.mu.Unlock()
+		s.queue.Add(uids...)
+	}
 }
 
 // include adds objects to sorted ones. An object that is added to the queue twice is reconsidered twice if a worker takes

@@ -336,10 +336,15 @@ func (g *Graph) checkCuts() error {
 	return errors.Join(problems...)
 }
 
-// checkIdle verifies that the last call left nothing behind.
+// checkIdle verifies that the last call left nothing behind but what Rest finds.
 func (g *Graph) checkIdle() error {
 	if len(g.certain) > 0 || len(g.candidates) > 0 {
 		return errors.New("objects to reconsider were not returned")
+	}
+	for _, r := range g.rest {
+		if r.next != 0 && (r.claim == 0 || g.references.at(r.next).claim != r.claim) {
+			return errors.New("the rest of a claim continues at another one")
+		}
 	}
 	return nil
 }

@@ -60,6 +60,7 @@ func TestCheckFindsCorruption(t *testing.T) {
 		"but not known as such":   func(g *Graph) { c := *g.cycles[g.find("b")]; g.cycles[g.find("b")] = &c },
 		"are known as such":       func(g *Graph) { g.cycles[g.find("d")] = &cycle{} },
 		"were not returned":       func(g *Graph) { g.suspect(g.find("a")) },
+		"continues at another":    func(g *Graph) { g.rest = []rest{{at(g, "a").claims, claimOn(g, "b").first, always}} },
 	} {
 		g := sound()
 		corrupt(g)
@@ -75,6 +76,7 @@ func TestRandomHistoriesLeaveNothingBehind(t *testing.T) {
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		g := New()
+		g.InPieces(int(seed % 3))
 		kinds := []Kind{{Kind: "A"}, {Kind: "B"}, {Group: "g", Kind: "C"}}
 		name := func() string {
 			all := []string{"", "a", "service", "service-a", "service-a-b", "service-a-b-c", "service-b", strings.Repeat("service-", 50)}

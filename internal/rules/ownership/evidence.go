@@ -139,11 +139,11 @@ func (g *Graph) SetScope(k Kind, s Scope) []UID {
 // concernClaims puts on the first list (see reconsider.go) the claimants of a kind whose owner is
 // not observed at the claimed coordinates.
 func (g *Graph) concernClaims(kind kindID) {
-	for _, c := range g.claims.all() {
+	for id, c := range g.claims.all() {
 		if c.first == 0 || c.kind != kind || g.isMet(c) {
 			continue
 		}
-		g.concernClaimants(c)
+		g.concernClaimants(id)
 		g.suspect(c.owner)
 		g.updateCycles(c.owner)
 	}
@@ -164,12 +164,12 @@ func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 	scope := g.facts[kind].scope
 	isInScope := scope == Cluster && c.Namespace == "" || scope == Namespaced && c.Namespace != ""
 	var open *claim // matches the answer, and the owner is not observed there
-	for _, stated := range g.claimsOn(owner) {
+	for id, stated := range g.claimsOn(owner) {
 		if stated.kind != kind || !g.names.equal(stated.name, c.Name) ||
 			scope != Cluster && g.namespaces.value(stated.namespace) != c.Namespace {
 			continue
 		}
-		g.concernClaimants(stated)
+		g.concernClaimants(id)
 		if !g.isMet(stated) {
 			open = stated
 		}

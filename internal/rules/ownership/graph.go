@@ -14,9 +14,10 @@
 //	Resolve            the answer to a live read of a claim
 //	NewEpoch           all earlier absence is doubtful (R4)
 //	SetTime            the current time, which becomes part of the evidence
+//	Rest               after InPieces: further objects to reconsider
 //
 // Each of them but SetTime returns the UIDs to reconsider: every object whose decision may have
-// changed, sorted, without duplicates. That is level-triggered: the caller keeps keys, not
+// changed, sorted, without duplicates. After InPieces, Rest returns most dependents of a crowded owner. That is level-triggered: the caller keeps keys, not
 // events, and package verdict decides from the state of the graph at that time. An active object
 // whose owners are all solid (R7) is not returned, since it needs no action; so a start with a
 // million objects returns only the objects that need work.
@@ -38,7 +39,7 @@
 // with its claim.
 //
 // Where to read on: observe.go (objects come, change, go), list.go (lists), link.go (references
-// and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go
+// and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go and rest.go
 // (the returned UIDs), cycle.go (R10), cut.go (objects with many owners), read.go (queries), check.go (the
 // invariants), deletions.go (counts of deletions), entry.go, slab.go, names.go and
 // index.go (storage).
@@ -102,9 +103,11 @@ type Graph struct {
 	stale   int   // observed entries with the mark stale
 	now     int64 // the argument of the last SetTime
 
-	// Entries that the running call may return, see reconsider.go.
+	// Entries that the running call may return, see reconsider.go, and those that Rest will, see rest.go.
 	certain    []entryID
 	candidates []entryID
+	rest       []rest
+	piece      int // zero: there is no rest
 }
 
 type kindFacts struct {

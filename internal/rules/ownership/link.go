@@ -63,6 +63,7 @@ func (g *Graph) join(c *claim, id refID) {
 // leave removes a reference from that ring.
 func (g *Graph) leave(c *claim, id refID) {
 	r := g.references.at(id)
+	g.passRest(c, id)
 	if r.next == id {
 		c.first = 0
 		return

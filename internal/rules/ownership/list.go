@@ -47,6 +47,7 @@ func (g *Graph) Load(objects []Object) {
 		g.enlist(&objects[n])
 		g.certain, g.candidates = emptied(g.certain), emptied(g.candidates)
 	}
+	g.rest = nil
 }
 
 // EndList records that the list that has begun last is complete. It drops the objects of the kind that the list lacks, as

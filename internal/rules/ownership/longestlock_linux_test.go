@@ -2,6 +2,7 @@ package ownership_test
 
 import (
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -17,6 +18,26 @@ func BenchmarkLongestLock(b *testing.B) {
 	for _, q := range questions() {
 		b.Run(q.name, func(b *testing.B) { reportLongest(b, g, q) })
 	}
+}
+
+// BenchmarkLongestLockOfARemoval reports the same for the removal of the owner of a million dependents.
+func BenchmarkLongestLockOfARemoval(b *testing.B) {
+	g := large(0)
+	g.InPieces(ownership.Piece)
+	for i := range 1_000_000 {
+		g.Observe(object(uidOf(i), 1, "crowded"))
+	}
+	version := 1
+	reportLongest(b, g, question{"", func(view func(read func(g *ownership.Graph))) {
+		view(func(g *ownership.Graph) {
+			g.Observe(object("crowded", version))
+			g.Forget("crowded", strconv.Itoa(version+1))
+		})
+		version += 2
+		for more := true; more; {
+			view(func(g *ownership.Graph) { _, more = g.Rest() })
+		}
+	}})
 }
 
 // reportLongest reports the most processor time for which the graph is locked for a question: the time that passes depends

@@ -103,17 +103,15 @@ func (g *Graph) suspectDependents(i entryID) {
 
 // suspectClaimants suspects all objects that claim an entry with a reference that is kept.
 func (g *Graph) suspectClaimants(i entryID) {
-	for _, c := range g.claimsOn(i) {
-		for r := range g.claimants(c) {
-			g.suspect(r.dependent)
-		}
+	for id := range g.claimsOn(i) {
+		g.addClaimants(id, ifUnsettled)
 	}
 }
 
 // concernDependents puts all objects that claim an entry on the first list.
 func (g *Graph) concernDependents(i entryID) {
-	for _, c := range g.claimsOn(i) {
-		g.concernClaimants(c)
+	for id := range g.claimsOn(i) {
+		g.concernClaimants(id)
 	}
 	for dependent, c := range g.mayClaim(i) {
 		c.settled = false
@@ -122,11 +120,7 @@ func (g *Graph) concernDependents(i entryID) {
 }
 
 // concernClaimants puts all objects that make a claim on the first list.
-func (g *Graph) concernClaimants(c *claim) {
-	for r := range g.claimants(c) {
-		g.certain = append(g.certain, r.dependent)
-	}
-}
+func (g *Graph) concernClaimants(id claimID) { g.addClaimants(id, always) }
 
 // announce puts the objects that the first observation of an owner concerns on the first list:
 // they were parked on its kind, or had evidence that it was gone.
@@ -134,9 +128,9 @@ func (g *Graph) announce(i entryID, before state) {
 	if before == observed {
 		return
 	}
-	for _, c := range g.claimsOn(i) {
+	for id, c := range g.claimsOn(i) {
 		if before == absent || g.facts[c.kind].scope == ScopeUnknown {
-			g.concernClaimants(c)
+			g.concernClaimants(id)
 		}
 	}
 }

@@ -20,6 +20,7 @@ type cluster struct {
 	oracle *oracle
 
 	workers int // at the same time, at most
+	piece   int
 	barrier collector.Switch
 
 	tellsNewest bool          // the server does
@@ -46,7 +47,7 @@ const maxWorkers = 3
 const references = 3
 
 func newCluster(ctx context.Context, settings Settings, log *bytes.Buffer) *cluster {
-	w := &cluster{ctx: ctx, server: newAPIServer(), log: log, workers: cmp.Or(settings.Workers, maxWorkers)}
+	w := &cluster{ctx: ctx, server: newAPIServer(), log: log, workers: cmp.Or(settings.Workers, maxWorkers), piece: settings.Piece}
 	if settings.NoBarrier {
 		w.barrier = collector.Off
 	}
@@ -75,6 +76,7 @@ func (w *cluster) start(s Step) {
 		Batch:      2, // the smallest size with which both ways of reading claims are used
 		Records:    16,
 		References: references,
+		Piece:      w.piece,
 		Queue:      w.in.queue,
 		Events:     w.in,
 		Clock:      w.in.queue.clock,

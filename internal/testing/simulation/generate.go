@@ -44,6 +44,7 @@ func newGenerator(seed uint64, steps int) *generator {
 	r := g.random
 	g.settings.Admission = r.IntN(2) == 0
 	g.settings.Newest = seed%2 == 0
+	g.settings.Piece = int(seed / 2 % 2)
 	g.steps = max(1, steps/3+r.IntN(steps*4/3))
 	g.attempts = 4 * g.steps
 	g.owners = 3

@@ -80,6 +80,8 @@ type Settings struct {
 	Newest bool
 	// Workers is the number of keys that are processed concurrently; 0: a few.
 	Workers int
+	// Piece is the number of dependents of one owner that are queued at once: 1, or 0 for all that a history has.
+	Piece int
 	// NoBarrier turns the barrier off (R15), to show that it is needed.
 	NoBarrier bool
 }
@@ -108,6 +110,9 @@ func (s Schedule) String() string {
 	}
 	if s.Settings.Newest {
 		b.WriteString("newest\n")
+	}
+	if s.Settings.Piece == 1 {
+		b.WriteString("piecemeal\n")
 	}
 	for _, step := range s.Steps {
 		b.WriteString(step.String())

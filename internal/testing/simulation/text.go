@@ -129,6 +129,9 @@ func Parse(text string) (Schedule, error) {
 		case line == "newest":
 			schedule.Settings.Newest = true
 			continue
+		case line == "piecemeal":
+			schedule.Settings.Piece = 1
+			continue
 		case line == "admission":
 			schedule.Settings.Admission = true
 			continue
