@@ -1,10 +1,12 @@
 package preview
 
 import (
+	"cmp"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -27,7 +29,7 @@ import (
 // that the server refuses to delete when the last of its owners is gone. And an
 // object that was being deleted before may be removed in one schedule, and never be considered in another.
 func (p *play) isCertain(requests []Request) bool {
-	if slices.ContainsFunc(requests, func(r Request) bool { return r.Propagation != metav1.DeletePropagationBackground }) {
+	if slices.ContainsFunc(requests, func(r Request) bool { return !p.isBackground(r) }) {
 		return false
 	}
 	isRequested := make(map[ownership.UID]bool, len(requests))
@@ -46,6 +48,16 @@ func (p *play) isCertain(requests []Request) bool {
 		}
 	}
 	return true
+}
+
+// isBackground reports whether a request deletes in the background: it names that policy, or no policy, and the kind of the
+// object has no other default (R17). Objects whose finalizers state another policy are not plain.
+func (p *play) isBackground(r Request) bool {
+	policy := r.Propagation
+	if o := p.inventory.Object(r.UID); policy == "" && o != nil {
+		policy = builtin.StrategyOf(o.Resource.GroupResource()).DefaultPropagation
+	}
+	return cmp.Or(policy, metav1.DeletePropagationBackground) == metav1.DeletePropagationBackground
 }
 
 // isReached reports whether every schedule processes an object that was being deleted before, and does not only read

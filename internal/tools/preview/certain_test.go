@@ -144,7 +144,7 @@ func (c *randomCluster) requests() []Request {
 	if c.one(8) {
 		return c.requestsWith("", metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan)
 	}
-	return c.requestsWith(metav1.DeletePropagationBackground)
+	return c.requestsWith("", metav1.DeletePropagationBackground)
 }
 
 func (c *randomCluster) requestsWith(policies ...metav1.DeletionPropagation) []Request {
