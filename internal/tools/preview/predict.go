@@ -50,10 +50,14 @@ func NewPredictor(inv *inventory.Inventory, facts *inventory.Facts, q Question) 
 }
 
 // Predict predicts the effects of the requests, with the controllers of the finalizers that objects wait for, and the
-// PodDisruptionBudgets that the deletion exceeds. The prediction is preliminary while the facts have needs.
+// PodDisruptionBudgets that the deletion exceeds. The prediction is preliminary while the facts have needs; it may be
+// empty then.
 func (p *Predictor) Predict() Prediction {
 	misses := p.facts.Misses()
 	if p.played == nil {
+		if p.foresee(); p.facts.Misses() > misses {
+			return Prediction{}
+		}
 		played := p.play(p.options(misses))
 		if p.facts.Misses() > misses {
 			return played
