@@ -36,14 +36,14 @@ func (p *play) isCertain(requests []Request) bool {
 	for _, r := range requests {
 		isRequested[r.UID] = true
 	}
-	seen := make(map[ownership.UID]bool)
-	for _, o := range p.objects {
+	seen := make(map[*inventory.Object]bool, len(p.objects))
+	for _, o := range p.loaded {
 		if (o.deleting || o.refusal != nil) && !o.removed && len(o.Owners) > 1 || !p.isPlain(o.Object, seen) {
 			return false
 		}
 	}
-	for uid := range seen {
-		if o := p.inventory.Object(uid); o.Phase != ownership.Active && !p.isReached(o, isRequested) {
+	for o := range seen {
+		if o.Phase != ownership.Active && !p.isReached(o, isRequested) {
 			return false
 		}
 	}
@@ -79,11 +79,11 @@ func (p *play) isReached(o *inventory.Object, isRequested map[ownership.UID]bool
 // isPlain reports whether an object is unprotected and has no finalizer of a foreground or orphan deletion, and
 // whether all its owners exist, match their references, and are plain, too. seen are the objects that are checked
 // already.
-func (p *play) isPlain(o *inventory.Object, seen map[ownership.UID]bool) bool {
-	if seen[o.UID] {
+func (p *play) isPlain(o *inventory.Object, seen map[*inventory.Object]bool) bool {
+	if seen[o] {
 		return true // or its check is under way: owners may form a cycle
 	}
-	seen[o.UID] = true
+	seen[o] = true
 	isOurs := func(f string) bool { return f == ownership.FinalizerOrphan || f == ownership.FinalizerForeground }
 	if o.Protected || slices.ContainsFunc(o.Finalizers, isOurs) {
 		return false
