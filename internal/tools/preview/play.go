@@ -46,7 +46,9 @@ type play struct {
 	undefined map[*inventory.Resource]*object
 	used      map[ownership.UID][]*object
 	outliving map[ownership.UID][]*object
-	metadata  metav1.PartialObjectMetadata // the result of stored
+	// These are results of stored.
+	metadata metav1.PartialObjectMetadata
+	asPod    corev1.Pod
 	// unreadRemoved counts the pods of Cluster.unreadPods that are gone, by namespace.
 	unreadRemoved map[string]int
 	freed         []ownership.UID     // protected objects that outlive fewer objects now
@@ -241,7 +243,7 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 
 // write stores the present state of an object, or removes the object if nothing holds it any more (R18).
 func (p *play) write(o *object) {
-	if deletion.Finished(p.stored(o), builtin.StrategyOf(o.Resource.GroupResource())) {
+	if o.deleting && deletion.Finished(p.stored(o), builtin.StrategyOf(o.Resource.GroupResource())) {
 		p.remove(o)
 		return
 	}
@@ -296,8 +298,8 @@ func (p *play) pod(o *object, m metav1.ObjectMeta) *corev1.Pod {
 	if known == nil {
 		known = &inventory.Pod{Node: "unknown", Grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second}
 	}
-	pod := known.Object(m)
-	return &pod
+	p.asPod = known.Object(m)
+	return &p.asPod
 }
 
 // settle lets all actors work until nothing changes any more.

@@ -49,10 +49,10 @@ func (p *play) nodeOf(o *object) builtin.NodeState {
 	if pod == nil || pod.Node == "" {
 		return ready
 	}
-	if p.isNodeGone(pod.Node) {
+	switch known := p.nodes[pod.Node]; {
+	case known == nil && p.isNodeGone(pod.Node):
 		return builtin.NodeState{}
-	}
-	if known := p.node(pod.Node); known != nil && p.objects[known.UID] != nil && p.objects[known.UID].removed {
+	case known != nil && p.objects[known.UID] != nil && p.objects[known.UID].removed:
 		return builtin.NodeState{}
 	}
 	if p.options.Node == nil {
@@ -61,17 +61,8 @@ func (p *play) nodeOf(o *object) builtin.NodeState {
 	return p.options.Node(pod.Node)
 }
 
-// node returns the node with a name; nil if the inventory does not have it.
-func (w *Cluster) node(name string) *inventory.Object {
-	nodes := w.inventory.Resource(inventory.NodeKind())
-	if nodes == nil {
-		return nil
-	}
-	return w.inventory.Named(nodes, "", name)
-}
-
 // isNodeGone reports whether the inventory shows that there is no node with a name.
 func (w *Cluster) isNodeGone(name string) bool {
 	nodes := w.inventory.Resource(inventory.NodeKind())
-	return nodes != nil && w.node(name) == nil && w.inventory.Complete(nodes, "")
+	return nodes != nil && w.nodes[name] == nil && w.inventory.Complete(nodes, "")
 }

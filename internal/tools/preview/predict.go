@@ -36,16 +36,17 @@ type Predictor struct {
 	facts     *inventory.Facts
 	owners    *finalizerowner.Index
 
-	judgements map[judged]Judgement
-	matches    map[matchKey]Review
-	played     *Prediction // nil until the simulation has had all its facts
+	judgements  map[judged]Judgement
+	matches     map[matchKey]Review
+	definitions map[*inventory.Resource]*inventory.Object // nil for a resource without one
+	played      *Prediction                               // nil until the simulation has had all its facts
 }
 
 // NewPredictor indexes an inventory for a question.
 func NewPredictor(inv *inventory.Inventory, facts *inventory.Facts, q Question) *Predictor {
 	return &Predictor{
 		question: q, cluster: New(inv), inventory: inv, facts: facts, owners: finalizerowner.New(inv, facts, q.Now),
-		judgements: map[judged]Judgement{}, matches: map[matchKey]Review{},
+		judgements: map[judged]Judgement{}, matches: map[matchKey]Review{}, definitions: map[*inventory.Resource]*inventory.Object{},
 	}
 }
 
