@@ -1,6 +1,9 @@
 package preview
 
 import (
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -8,8 +11,8 @@ import (
 )
 
 // foresee asks for the facts that the simulation certainly needs, or very likely: a simulation that lacks a fact has to
-// begin again. The simulation itself asks for all others. Each object in a namespace that is deleted gets a DELETE, which
-// admission judges; a node ends each of its pods.
+// begin again. The simulation itself asks for all others. Each object in a namespace that is deleted gets a DELETE, for
+// which the server may convert it, and which its protection and admission may refuse; a node ends each of its pods.
 func (p *Predictor) foresee() {
 	policies, webhooks := p.facts.AllPolicies(), p.facts.AllWebhooks()
 	isJudged := len(policies.Value)+len(webhooks.Value) > 0 && p.question.Judge != nil
@@ -22,7 +25,7 @@ func (p *Predictor) foresee() {
 			continue
 		}
 		for _, o := range p.cluster.contents[namespace.Name] {
-			p.foreseeNode(o)
+			p.foreseeOf(o)
 			if isJudged && o.Phase == ownership.Active && p.isJudged(o) {
 				p.facts.Body(namespace)
 				p.facts.Body(o)
@@ -37,11 +40,19 @@ func (p *Predictor) isJudged(o *inventory.Object) bool {
 	return len(matching.Policies)+len(matching.Webhooks) > 0
 }
 
-// foreseeNode asks for the node of a pod, unless the inventory shows that it does not exist.
-func (p *Predictor) foreseeNode(o *inventory.Object) {
-	pod := p.inventory.Pods[o.UID]
-	if pod == nil || pod.Node == "" || p.cluster.isNodeGone(pod.Node) {
-		return
+// foreseeOf asks for the facts about an object in a namespace that is deleted, without admission.
+func (p *Predictor) foreseeOf(o *inventory.Object) {
+	if crd := p.definitionOf(o.Resource); crd != nil {
+		p.facts.Definition(crd)
 	}
-	p.facts.Node(pod.Node)
+	if o.Protected && o.Phase == ownership.Active {
+		p.facts.Protection(o)
+	}
+	if !p.question.AssumeReleased && slices.Contains(o.Finalizers, batchv1.JobTrackingFinalizer) {
+		p.isTracked(o)
+	}
+	if pod := p.inventory.Pods[o.UID]; pod != nil && pod.Node != "" && !p.cluster.isNodeGone(pod.Node) {
+		p.facts.Node(pod.Node)
+		p.facts.Replaces() // a node ends a pod by another DELETE
+	}
 }
