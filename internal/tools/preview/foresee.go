@@ -14,6 +14,9 @@ import (
 // begin again. The simulation itself asks for all others. Each object in a namespace that is deleted gets a DELETE, for
 // which the server may convert it, and which its protection and admission may refuse; a node ends each of its pods.
 func (p *Predictor) foresee() {
+	if len(p.question.Requests) == 0 {
+		return // what has begun may need no DELETE
+	}
 	policies, webhooks := p.facts.AllPolicies(), p.facts.AllWebhooks()
 	isJudged := len(policies.Value)+len(webhooks.Value) > 0 && p.question.Judge != nil
 	if isJudged {
