@@ -6,6 +6,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -24,7 +25,8 @@ func (p *Predictor) foresee() {
 	}
 	for _, r := range p.question.Requests {
 		namespace := p.inventory.Object(r.UID)
-		if namespace == nil || namespace.Resource.GroupResource() != corev1.Resource("namespaces") {
+		if namespace == nil || namespace.Resource.GroupResource() != corev1.Resource("namespaces") ||
+			builtin.Kept(namespace.Resource.GroupResource(), namespace.Name) != "" {
 			continue
 		}
 		for _, o := range p.cluster.contents[namespace.Name] {
