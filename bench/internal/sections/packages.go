@@ -37,7 +37,7 @@ func packages(ctx context.Context, b *Bench) error {
 		{"ConsistentList", "100x", []string{"./internal/apiserver/storage"}},
 		{"CorruptObject", "1x", []string{"./internal/apiserver/storage"}},
 		{".", "20x", []string{"./internal/tools/insight"}},
-		{"Predict|Explain", "10x", []string{"./internal/tools/preview", "./internal/tools/explain"}},
+		{"Predict|Explain|Preview", "10x", []string{"./internal/tools/preview", "./internal/tools/explain", "./internal/tools/web/api"}},
 		barrier(),
 	} {
 		if err := b.goTest(ctx, g, "coppice", nil); err != nil {

@@ -154,7 +154,10 @@ func TextsOf(unread []Unread) []string {
 // after it.
 func (i *Inventory) Index() {
 	slices.SortFunc(i.Objects, func(a, b *Object) int {
-		return cmp.Or(a.compareName(b.Resource, b.Namespace, b.Name), strings.Compare(string(a.UID), string(b.UID)))
+		if c := a.compareName(b.Resource, b.Namespace, b.Name); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.UID), string(b.UID))
 	})
 	i.byUID = make(map[ownership.UID]*Object, len(i.Objects))
 	i.byKind = make(map[ownership.Kind]*Resource, len(i.Resources))
@@ -180,9 +183,18 @@ func (i *Inventory) Named(r *Resource, namespace, named string) *Object {
 	return i.Objects[at]
 }
 
-// compareName compares the names of two objects, in the order of Inventory.Objects.
+// compareName compares the names of two objects, in the order of Inventory.Objects. A sort of many objects calls it often:
+// most of them have the same resource and namespace, and it compares no more than it must.
 func (o *Object) compareName(r *Resource, namespace, named string) int {
-	return cmp.Or(o.Resource.Compare(r), strings.Compare(o.Namespace, namespace), strings.Compare(o.Name, named))
+	if o.Resource != r {
+		if c := o.Resource.Compare(r); c != 0 {
+			return c
+		}
+	}
+	if c := strings.Compare(o.Namespace, namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(o.Name, named)
 }
 
 // Compare orders resources by group and name.

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,6 +23,7 @@ type Selection struct {
 	// crowded are members with more claimants than mostSelected, which are still to be found.
 	crowded []ownership.UID
 	kinds   map[ownership.Kind]bool // all their objects become members
+	defines map[ownership.Kind]bool // kinds whose CustomResourceDefinition is wanted
 
 	// Objects to find by their coordinates.
 	wanted ownership.Selector // its Names become asides, and so do Leases; all others become members
@@ -40,7 +42,7 @@ func SelectConcerned(view View, resources []*Resource, uids []ownership.UID) *Se
 	s := &Selection{
 		Resources: make(map[ownership.Kind]*Resource, len(resources)),
 		Members:   make(map[ownership.UID]ownership.Object), Asides: make(map[ownership.UID]ownership.Object),
-		view: view, queue: slices.Clone(uids), kinds: map[ownership.Kind]bool{},
+		view: view, queue: slices.Clone(uids), kinds: map[ownership.Kind]bool{}, defines: map[ownership.Kind]bool{},
 		wanted: ownership.Selector{
 			Namespaces: map[string]bool{}, Kinds: map[ownership.Kind]bool{LeaseKind(): true}, Places: map[ownership.Location]bool{}, Names: map[ownership.Name]bool{},
 		},
@@ -55,6 +57,11 @@ func SelectConcerned(view View, resources []*Resource, uids []ownership.UID) *Se
 // grow adds the objects that the queued objects lead to, until it finds no new one.
 func (s *Selection) grow() {
 	for {
+		if more := len(s.queue); more > len(s.Members) { // make room for them at once
+			members := make(map[ownership.UID]ownership.Object, len(s.Members)+more)
+			maps.Copy(members, s.Members)
+			s.Members = members
+		}
 		for len(s.queue) > 0 {
 			s.view(s.take)
 		}
@@ -101,7 +108,8 @@ func (s *Selection) add(g *ownership.Graph, o ownership.Object) int {
 	if o.Namespace != "" {
 		s.name(ownership.Kind{Kind: "Namespace"}, o.Namespace)
 	}
-	if r := s.Resources[o.Kind]; r != nil {
+	if r := s.Resources[o.Kind]; r != nil && !s.defines[o.Kind] {
+		s.defines[o.Kind] = true
 		s.name(definitionKind(), r.GroupResource().String())
 	}
 	return len(claimants)

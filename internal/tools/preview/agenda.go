@@ -166,7 +166,8 @@ func (m *marks) Pop() any {
 // tally counts the loaded objects of a resource in a namespace that exist.
 type tally struct {
 	remaining int
-	active    map[ownership.UID]bool // those that are not being deleted
+	active    int       // those that are not being deleted
+	known     []*object // the active ones, and some that were
 }
 
 // tallyKey identifies a tally; the namespace is everywhere for the objects in all namespaces.
@@ -177,21 +178,53 @@ type tallyKey struct {
 
 const everywhere = "*"
 
-// count adds an object to the tallies, or removes it: before each change of its state, and after it again.
-func (p *play) count(o *object, difference int) {
-	for _, namespace := range []string{o.Namespace, everywhere} {
-		key := tallyKey{namespace, o.Resource.GroupResource()}
-		t := p.tallies[key]
-		if t == nil {
-			t = &tally{active: map[ownership.UID]bool{}}
-			p.tallies[key] = t
-		}
-		t.remaining += difference
-		switch {
-		case difference < 0:
-			delete(t.active, o.UID)
-		case !o.deleting:
-			t.active[o.UID] = true
+// tally returns the tally of a resource in a namespace.
+func (p *play) tally(namespace string, r schema.GroupResource) *tally {
+	key := tallyKey{namespace, r}
+	t := p.tallies[key]
+	if t == nil {
+		t = &tally{}
+		p.tallies[key] = t
+	}
+	return t
+}
+
+// count adds a loaded object to its tallies.
+func (p *play) count(o *object) {
+	r := o.Resource.GroupResource()
+	o.tallies = [...]*tally{p.tally(o.Namespace, r), p.tally(everywhere, r)}
+	for _, t := range o.tallies {
+		t.remaining++
+		if !o.deleting {
+			t.active++
+			t.known = append(t.known, o)
 		}
 	}
+}
+
+// countMarked counts an object whose deletion begins.
+func (o *object) countMarked() {
+	for _, t := range o.tallies {
+		t.active--
+	}
+}
+
+// countRemoved counts an object that is gone, and was marked or not.
+func (o *object) countRemoved() {
+	for _, t := range o.tallies {
+		t.remaining--
+		if !o.deleting {
+			t.active--
+		}
+	}
+}
+
+// actives returns the UIDs of the active objects, in no order.
+func (t *tally) actives() []ownership.UID {
+	t.known = slices.DeleteFunc(t.known, func(o *object) bool { return o.deleting || o.removed }) // for good
+	uids := make([]ownership.UID, len(t.known))
+	for n, o := range t.known {
+		uids[n] = o.UID
+	}
+	return uids
 }

@@ -1,10 +1,12 @@
 package preview
 
 import (
+	"cmp"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -27,25 +29,35 @@ import (
 // that the server refuses to delete when the last of its owners is gone. And an
 // object that was being deleted before may be removed in one schedule, and never be considered in another.
 func (p *play) isCertain(requests []Request) bool {
-	if slices.ContainsFunc(requests, func(r Request) bool { return r.Propagation != metav1.DeletePropagationBackground }) {
+	if slices.ContainsFunc(requests, func(r Request) bool { return !p.isBackground(r) }) {
 		return false
 	}
 	isRequested := make(map[ownership.UID]bool, len(requests))
 	for _, r := range requests {
 		isRequested[r.UID] = true
 	}
-	seen := make(map[ownership.UID]bool)
-	for _, o := range p.objects {
+	seen := make(map[*inventory.Object]bool, len(p.objects))
+	for _, o := range p.loaded {
 		if (o.deleting || o.refusal != nil) && !o.removed && len(o.Owners) > 1 || !p.isPlain(o.Object, seen) {
 			return false
 		}
 	}
-	for uid := range seen {
-		if o := p.inventory.Object(uid); o.Phase != ownership.Active && !p.isReached(o, isRequested) {
+	for o := range seen {
+		if o.Phase != ownership.Active && !p.isReached(o, isRequested) {
 			return false
 		}
 	}
 	return true
+}
+
+// isBackground reports whether a request deletes in the background: it names that policy, or no policy, and the kind of the
+// object has no other default (R17). Objects whose finalizers state another policy are not plain.
+func (p *play) isBackground(r Request) bool {
+	policy := r.Propagation
+	if o := p.inventory.Object(r.UID); policy == "" && o != nil {
+		policy = builtin.StrategyOf(o.Resource.GroupResource()).DefaultPropagation
+	}
+	return cmp.Or(policy, metav1.DeletePropagationBackground) == metav1.DeletePropagationBackground
 }
 
 // isReached reports whether every schedule processes an object that was being deleted before, and does not only read
@@ -67,11 +79,11 @@ func (p *play) isReached(o *inventory.Object, isRequested map[ownership.UID]bool
 // isPlain reports whether an object is unprotected and has no finalizer of a foreground or orphan deletion, and
 // whether all its owners exist, match their references, and are plain, too. seen are the objects that are checked
 // already.
-func (p *play) isPlain(o *inventory.Object, seen map[ownership.UID]bool) bool {
-	if seen[o.UID] {
+func (p *play) isPlain(o *inventory.Object, seen map[*inventory.Object]bool) bool {
+	if seen[o] {
 		return true // or its check is under way: owners may form a cycle
 	}
-	seen[o.UID] = true
+	seen[o] = true
 	isOurs := func(f string) bool { return f == ownership.FinalizerOrphan || f == ownership.FinalizerForeground }
 	if o.Protected || slices.ContainsFunc(o.Finalizers, isOurs) {
 		return false

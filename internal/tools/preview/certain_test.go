@@ -144,7 +144,7 @@ func (c *randomCluster) requests() []Request {
 	if c.one(8) {
 		return c.requestsWith("", metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan)
 	}
-	return c.requestsWith(metav1.DeletePropagationBackground)
+	return c.requestsWith("", metav1.DeletePropagationBackground)
 }
 
 func (c *randomCluster) requestsWith(policies ...metav1.DeletionPropagation) []Request {
@@ -197,4 +197,22 @@ func TestCertainIsCertain(t *testing.T) {
 		t.Errorf("%d cases are certain, %d of them about several objects, and %d have races: nothing is tested", certain, several, racing)
 	}
 	t.Logf("%d cases are certain, %d of them about several objects; %d have races", certain, several, racing)
+}
+
+// A DELETE without a policy is as certain as one in the background, unless the kind orphans by default.
+func TestDefaultPolicyMayBeCertain(t *testing.T) {
+	for kind, want := range map[string]bool{"ConfigMap": true, "Job": false} {
+		c := &randomCluster{Inventory: &inventory.Inventory{Resources: []*inventory.Resource{
+			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true},
+			{GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job", Namespaced: true},
+		}}}
+		for _, r := range c.Resources {
+			c.add(r, "shop", r.Kind)
+		}
+		c.Index()
+		requests := []Request{{UID: ownership.UID(kind)}}
+		if got := New(c.Inventory).play(requests, randomOptions(), schedule{}).isCertain(requests); got != want {
+			t.Errorf("a DELETE of a %s is certain: %t, want %t", kind, got, want)
+		}
+	}
 }

@@ -2,7 +2,6 @@ package preview
 
 import (
 	"errors"
-	"maps"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -41,6 +40,7 @@ func (p *play) emptyNamespace(ns *object) {
 	if !ns.contentsLoaded {
 		ns.contentsLoaded = true
 		p.emptied[ns.Name] = ns
+		p.reserve(len(p.contents[ns.Name]))
 		for _, o := range p.contents[ns.Name] {
 			p.load(o)
 		}
@@ -94,9 +94,13 @@ func (p *play) list(ns *object, resources []namespaces.Resource) []namespaces.Co
 		if t == nil {
 			continue
 		}
-		contents[n].Remaining, contents[n].Deleting = t.remaining, t.remaining-len(t.active)
-		for _, uid := range slices.Sorted(maps.Keys(t.active)) {
-			contents[n].Active = append(contents[n].Active, namespaces.Object{Name: p.objects[uid].Name, UID: types.UID(uid)})
+		contents[n].Remaining, contents[n].Deleting = t.remaining, t.remaining-t.active
+		if t.active == 0 {
+			continue
+		}
+		contents[n].Active = make([]namespaces.Object, 0, t.active)
+		for _, uid := range t.actives() { // in any order: a schedule sorts them
+			contents[n].Active = append(contents[n].Active, namespaces.Object{UID: types.UID(uid)})
 		}
 	}
 	return contents
@@ -153,7 +157,7 @@ func (p *play) deleteInstances(definition *object) {
 	if r != nil && len(p.instances[r]) > 0 {
 		instances = p.tallies[tallyKey{everywhere, r.GroupResource()}]
 	}
-	p.deleteAll(slices.Collect(maps.Keys(instances.active)), "", ByServer)
+	p.deleteAll(instances.actives(), "", ByServer)
 	if instances.remaining == 0 {
 		p.dropFinalizers(definition, ByServer, func(f string) bool { return f == instancesFinalizer })
 	}

@@ -127,11 +127,16 @@ func (p *Predictor) unlistable(o *inventory.Object, d *inventory.Definition) *re
 	return nil
 }
 
-// definitionOf returns the CustomResourceDefinition of a resource, or nil.
+// definitionOf returns the CustomResourceDefinition of a resource, or nil. It searches once for all objects of the resource.
 func (p *Predictor) definitionOf(r *inventory.Resource) *inventory.Object {
 	definitions := p.inventory.Resource(ownership.Kind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"})
 	if definitions == nil {
 		return nil
 	}
-	return p.inventory.Named(definitions, "", r.GroupResource().String())
+	known, ok := p.definitions[r]
+	if !ok {
+		known = p.inventory.Named(definitions, "", r.GroupResource().String())
+		p.definitions[r] = known
+	}
+	return known
 }

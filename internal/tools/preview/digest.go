@@ -12,15 +12,15 @@ import (
 
 // digest returns a digest of the outcomes, with the versions of the objects. It does not include the steps.
 func digest(outcomes []Outcome) string {
-	sorted := make([]*Outcome, len(outcomes))
+	all := make([]ranked[*Outcome], len(outcomes))
 	for n := range outcomes {
-		sorted[n] = &outcomes[n]
+		all[n] = rank(outcomes[n].Object.UID, &outcomes[n])
 	}
-	slices.SortFunc(sorted, func(a, b *Outcome) int { return cmp.Compare(a.Object.UID, b.Object.UID) })
+	sortByUID(all)
 	sum := sha256.New()
 	var line []byte
-	for _, o := range sorted {
-		line = o.appendDigested(line[:0])
+	for _, o := range all {
+		line = o.value.appendDigested(line[:0])
 		sum.Write(line)
 	}
 	return hex.EncodeToString(sum.Sum(nil))
@@ -30,22 +30,22 @@ func digest(outcomes []Outcome) string {
 // same.
 func (o *Outcome) appendDigested(text []byte) []byte {
 	for _, word := range []string{string(o.Object.UID), o.Object.ResourceVersion, string(o.Fate)} {
-		text = append(strconv.AppendQuote(text, word), ' ')
+		text = append(appendQuote(text, word), ' ')
 	}
 	text = append(strconv.AppendBool(text, o.Race), ' ')
 	text = append(strconv.AppendBool(text, o.Requested), ' ')
-	text = append(strconv.AppendQuote(text, o.Refused), ' ')
+	text = append(appendQuote(text, o.Refused), ' ')
 	text = appendQuoted(text, o.Finalizers)
 	for _, r := range o.Owners {
-		text = append(strconv.AppendQuote(append(text, ' '), string(r.UID)), ' ')
+		text = append(appendQuote(append(text, ' '), string(r.UID)), ' ')
 		text = strconv.AppendUint(text, uint64(r.BlockOwnerDeletion), 10)
 	}
 	text = append(appendQuoted(append(text, " by "...), o.KeptBy), '\n')
 	if o.Protected != "" {
-		text = append(strconv.AppendQuote(append(text, "protected "...), o.Protected), '\n')
+		text = append(appendQuote(append(text, "protected "...), o.Protected), '\n')
 	}
 	if o.Refusal != nil {
-		text = append(strconv.AppendQuote(append(text, "refused "...), o.Refusal.String()), '\n')
+		text = append(appendQuote(append(text, "refused "...), o.Refusal.String()), '\n')
 	}
 	if len(o.Deciders) > 0 {
 		text = append(appendQuoted(append(text, "decided by "...), o.Deciders), '\n')
@@ -59,9 +59,20 @@ func appendQuoted[S ~string](text []byte, words []S) []byte {
 		if n > 0 {
 			text = append(text, ' ')
 		}
-		text = strconv.AppendQuote(text, string(word))
+		text = appendQuote(text, string(word))
 	}
 	return append(text, ']')
+}
+
+// appendQuote does the same as strconv.AppendQuote. Nearly all texts have only plain characters, for which that looks up
+// one by one how to write them.
+func appendQuote(text []byte, word string) []byte {
+	for n := range len(word) {
+		if c := word[n]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return strconv.AppendQuote(text, word)
+		}
+	}
+	return append(append(append(text, '"'), word...), '"')
 }
 
 // count counts outcomes by fate and kind.

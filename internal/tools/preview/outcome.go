@@ -156,8 +156,9 @@ func (p *play) prediction(requests []Request, races map[ownership.UID]bool) Pred
 	for _, r := range requests {
 		requested[r.UID] = true
 	}
-	result := Prediction{Unread: p.inventory.Unread}
-	for uid, o := range p.objects {
+	result := Prediction{Unread: p.inventory.Unread, Outcomes: make([]Outcome, 0, len(p.objects))}
+	for _, o := range p.loaded {
+		uid := o.UID
 		if !requested[uid] && !races[uid] && !p.concerned(o) {
 			continue
 		}
@@ -168,7 +169,7 @@ func (p *play) prediction(requests []Request, races map[ownership.UID]bool) Pred
 		result.Grace = max(result.Grace, grace)
 		result.AtLeast = max(result.AtLeast, min(grace, p.sleepOf(o)))
 	}
-	slices.SortFunc(result.Outcomes, compareOutcomes)
+	result.Outcomes = sorted(result.Outcomes)
 	result.Counts = count(result.Outcomes)
 	result.Digest = digest(result.Outcomes)
 	return result
@@ -357,9 +358,3 @@ func (p *play) sleepOf(o *object) time.Duration {
 
 // isDeleted reports whether the object is deleted, now or later.
 func (o *Outcome) isDeleted() bool { return o.Fate == Deleted || o.Fate == Waiting }
-
-func compareOutcomes(a, b Outcome) int {
-	return cmp.Or(cmp.Compare(a.Fate, b.Fate), cmp.Compare(a.Step, b.Step),
-		cmp.Compare(a.Object.Kind.Kind, b.Object.Kind.Kind), cmp.Compare(a.Object.Kind.Group, b.Object.Kind.Group),
-		cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name))
-}

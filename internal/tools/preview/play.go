@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -27,6 +28,7 @@ type play struct {
 	schedule schedule
 
 	objects map[ownership.UID]*object // the loaded objects
+	loaded  []*object                 // the same, in the order of their loads
 	graph   *ownership.Graph
 	queue   map[ownership.UID]bool // objects that the collector must reconsider
 	ending  []*object              // objects that are being deleted, in the order of their marks
@@ -44,6 +46,9 @@ type play struct {
 	undefined map[*inventory.Resource]*object
 	used      map[ownership.UID][]*object
 	outliving map[ownership.UID][]*object
+	// These are results of stored.
+	metadata metav1.PartialObjectMetadata
+	asPod    corev1.Pod
 	// unreadRemoved counts the pods of Cluster.unreadPods that are gone, by namespace.
 	unreadRemoved map[string]int
 	freed         []ownership.UID     // protected objects that outlive fewer objects now
@@ -64,6 +69,7 @@ type object struct {
 	grace          int64                  // in seconds
 	specFinalizers []corev1.FinalizerName // of a namespace
 	removed        bool
+	tallies        [2]*tally // those that count it
 
 	by      Actor  // the first actor that requested the deletion
 	step    int    // in which it was deleted
@@ -101,6 +107,16 @@ func newPlay(w *Cluster, o Options, s schedule) *play {
 	return p
 }
 
+// reserve makes room for more objects at once, if they are the most.
+func (p *play) reserve(more int) {
+	if more > len(p.objects) {
+		roomy := make(map[ownership.UID]*object, len(p.objects)+more)
+		maps.Copy(roomy, p.objects)
+		p.objects = roomy
+		p.loaded = slices.Grow(p.loaded, more)
+	}
+}
+
 // load copies an object, unless it was copied before.
 func (p *play) load(o *inventory.Object) *object {
 	if known := p.objects[o.UID]; known != nil {
@@ -114,9 +130,9 @@ func (p *play) load(o *inventory.Object) *object {
 			loaded.specFinalizers = slices.Clone(ns.Spec.Finalizers)
 		}
 	}
-	p.objects[o.UID] = loaded
+	p.objects[o.UID], p.loaded = loaded, append(p.loaded, loaded)
 	p.size += 1 + len(o.Owners)
-	p.count(loaded, 1)
+	p.count(loaded)
 	if loaded.deleting {
 		p.end(loaded)
 	}
@@ -139,9 +155,8 @@ func (p *play) loadDependents(o *object) {
 // end begins the deletion of an object.
 func (p *play) end(o *object) {
 	if !o.deleting {
-		p.count(o, -1)
+		o.countMarked()
 		o.deleting = true
-		p.count(o, 1)
 	}
 	o.mark = len(p.ending)
 	p.ending = append(p.ending, o)
@@ -228,7 +243,7 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 
 // write stores the present state of an object, or removes the object if nothing holds it any more (R18).
 func (p *play) write(o *object) {
-	if deletion.Finished(p.stored(o), builtin.StrategyOf(o.Resource.GroupResource())) {
+	if o.deleting && deletion.Finished(p.stored(o), builtin.StrategyOf(o.Resource.GroupResource())) {
 		p.remove(o)
 		return
 	}
@@ -250,14 +265,15 @@ func (p *play) remove(o *object) {
 			p.load(owner)
 		}
 	}
-	p.count(o, -1)
+	o.countRemoved()
 	o.removed, o.step = true, p.step
 	p.assignWaiting(o)
 	p.version++
 	p.enqueue(p.seen(o, p.graph.Forget(o.UID, strconv.FormatUint(p.version, 10))))
 }
 
-// stored returns an object as the server stores it, with the fields that the strategy of its kind reads.
+// stored returns an object as the server stores it, with the fields that the strategy of its kind reads. The next call may
+// change it.
 func (p *play) stored(o *object) runtime.Object {
 	m := metav1.ObjectMeta{
 		Name: o.Name, Namespace: o.Namespace, UID: types.UID(o.UID), Finalizers: slices.Clone(o.now.Finalizers),
@@ -272,7 +288,8 @@ func (p *play) stored(o *object) runtime.Object {
 	case corev1.Resource("namespaces"):
 		return &corev1.Namespace{ObjectMeta: m, Spec: corev1.NamespaceSpec{Finalizers: o.specFinalizers}}
 	}
-	return &metav1.PartialObjectMetadata{ObjectMeta: m}
+	p.metadata.ObjectMeta = m
+	return &p.metadata
 }
 
 // pod returns a pod. If the inventory has only its metadata, it counts as running, with the default grace period.
@@ -281,8 +298,8 @@ func (p *play) pod(o *object, m metav1.ObjectMeta) *corev1.Pod {
 	if known == nil {
 		known = &inventory.Pod{Node: "unknown", Grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second}
 	}
-	pod := known.Object(m)
-	return &pod
+	p.asPod = known.Object(m)
+	return &p.asPod
 }
 
 // settle lets all actors work until nothing changes any more.

@@ -45,20 +45,24 @@ func (p *play) endAtOnce(o *object, by Actor) {
 // nodeOf returns the state of the node that a pod is bound to. A node counts as ready if nothing is known of it.
 func (p *play) nodeOf(o *object) builtin.NodeState {
 	ready := builtin.NodeState{Exists: true, Ready: true}
-	pod, nodes := p.inventory.Pods[o.UID], p.inventory.Resource(inventory.NodeKind())
+	pod := p.inventory.Pods[o.UID]
 	if pod == nil || pod.Node == "" {
 		return ready
 	}
-	if nodes != nil {
-		switch known := p.inventory.Named(nodes, "", pod.Node); {
-		case known == nil && p.inventory.Complete(nodes, ""):
-			return builtin.NodeState{}
-		case known != nil && p.objects[known.UID] != nil && p.objects[known.UID].removed:
-			return builtin.NodeState{}
-		}
+	switch known := p.nodes[pod.Node]; {
+	case known == nil && p.isNodeGone(pod.Node):
+		return builtin.NodeState{}
+	case known != nil && p.objects[known.UID] != nil && p.objects[known.UID].removed:
+		return builtin.NodeState{}
 	}
 	if p.options.Node == nil {
 		return ready
 	}
 	return p.options.Node(pod.Node)
+}
+
+// isNodeGone reports whether the inventory shows that there is no node with a name.
+func (w *Cluster) isNodeGone(name string) bool {
+	nodes := w.inventory.Resource(inventory.NodeKind())
+	return nodes != nil && w.nodes[name] == nil && w.inventory.Complete(nodes, "")
 }

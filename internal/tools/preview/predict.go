@@ -36,24 +36,29 @@ type Predictor struct {
 	facts     *inventory.Facts
 	owners    *finalizerowner.Index
 
-	judgements map[judged]Judgement
-	matches    map[matchKey]Review
-	played     *Prediction // nil until the simulation has had all its facts
+	judgements  map[judged]Judgement
+	matches     map[matchKey]Review
+	definitions map[*inventory.Resource]*inventory.Object // nil for a resource without one
+	played      *Prediction                               // nil until the simulation has had all its facts
 }
 
 // NewPredictor indexes an inventory for a question.
 func NewPredictor(inv *inventory.Inventory, facts *inventory.Facts, q Question) *Predictor {
 	return &Predictor{
 		question: q, cluster: New(inv), inventory: inv, facts: facts, owners: finalizerowner.New(inv, facts, q.Now),
-		judgements: map[judged]Judgement{}, matches: map[matchKey]Review{},
+		judgements: map[judged]Judgement{}, matches: map[matchKey]Review{}, definitions: map[*inventory.Resource]*inventory.Object{},
 	}
 }
 
 // Predict predicts the effects of the requests, with the controllers of the finalizers that objects wait for, and the
-// PodDisruptionBudgets that the deletion exceeds. The prediction is preliminary while the facts have needs.
+// PodDisruptionBudgets that the deletion exceeds. The prediction is preliminary while the facts have needs; it may be
+// empty then.
 func (p *Predictor) Predict() Prediction {
 	misses := p.facts.Misses()
 	if p.played == nil {
+		if p.foresee(); p.facts.Misses() > misses {
+			return Prediction{}
+		}
 		played := p.play(p.options(misses))
 		if p.facts.Misses() > misses {
 			return played

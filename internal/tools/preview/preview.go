@@ -101,7 +101,8 @@ type Cluster struct {
 	// metadata is known, so that they may use any claim.
 	users      map[types.NamespacedName][]*inventory.Object
 	unreadPods map[string][]*inventory.Object
-	// onNode are the pods that are bound to each node.
+	// nodes are the nodes by name; onNode are the pods that are bound to each.
+	nodes  map[string]*inventory.Object
 	onNode map[string][]*inventory.Object
 	// resources are the resources that the namespace controller deletes; undiscovered are the group versions that do
 	// not answer and may have more resources: nil if all answer.
@@ -120,14 +121,17 @@ func New(inv *inventory.Inventory) *Cluster {
 		contents:  map[string][]*inventory.Object{},
 		instances: map[*inventory.Resource][]*inventory.Object{},
 		users:     map[types.NamespacedName][]*inventory.Object{}, unreadPods: map[string][]*inventory.Object{},
-		onNode: map[string][]*inventory.Object{}, unconverted: map[tallyKey]refusal.Refusal{},
+		nodes: map[string]*inventory.Object{}, onNode: map[string][]*inventory.Object{}, unconverted: map[tallyKey]refusal.Refusal{},
 	}
 	for _, o := range inv.Objects {
 		for _, owner := range o.Owners {
 			addOnce(w.claimants, owner.UID, o)
 		}
-		if o.Kind == (ownership.Kind{Kind: "Pod"}) {
+		switch o.Kind {
+		case inventory.PodKind():
 			w.addPod(o)
+		case inventory.NodeKind():
+			w.nodes[o.Name] = o
 		}
 		if o.Namespace != "" {
 			w.contents[o.Namespace] = append(w.contents[o.Namespace], o)

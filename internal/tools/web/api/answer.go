@@ -1,40 +1,64 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
-	"strings"
 
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 // Every answer has a bound in bytes. An answer that exceeds it is refused with 413, before any of it is written: a part
 // of a graph or of a preview would look like the whole, and backups are made from previews. Lists are encoded item by
-// item, and long ones twice: to count the bytes, and to send them. So the memory does not grow with the answer.
+// item. An answer is kept until its size is known. If all answers together would take too much memory, a long one is
+// encoded twice instead: to count the bytes, and to send them. So the memory does not grow with the answers.
 const (
 	// mostAnswer is the largest answer, in bytes.
 	mostAnswer = 64 << 20
-	// mostKept is the largest answer, in bytes, that is kept in memory instead of being encoded twice.
-	mostKept = 1 << 20
+	// block is the part of an answer that is always kept, and the unit of the reserve, in bytes.
+	block = 1 << 20
+	// mostReserved bounds the blocks that all answers together keep beyond the first block of each.
+	mostReserved = 64
 )
 
-// spool keeps the beginning of an answer, and counts the rest.
-type spool struct {
-	kept  bytes.Buffer
-	bytes int
+// reserve has the blocks of memory that are free for long answers. It is safe for concurrent use.
+type reserve struct{ free chan struct{} }
+
+func newReserve() *reserve {
+	r := &reserve{make(chan struct{}, mostReserved)}
+	for range mostReserved {
+		r.free <- struct{}{}
+	}
+	return r
 }
 
-// Write implements io.Writer.
-func (s *spool) Write(p []byte) (int, error) {
-	if s.bytes += len(p); s.bytes > mostAnswer {
-		return 0, errTooLarge
+// take takes a block, and reports false if none is free. It does not wait.
+func (r *reserve) take() bool {
+	if r == nil {
+		return false
 	}
-	if s.bytes <= mostKept {
-		s.kept.Write(p)
+	select {
+	case <-r.free:
+		return true
+	default:
+		return false
+	}
+}
+
+// give gives blocks back.
+func (r *reserve) give(blocks int) {
+	for range blocks {
+		r.free <- struct{}{}
+	}
+}
+
+// size is the size of an answer in bytes. Its Write counts.
+type size int
+
+// Write implements io.Writer.
+func (s *size) Write(p []byte) (int, error) {
+	if *s += size(len(p)); *s > mostAnswer {
+		return 0, errTooLarge
 	}
 	return len(p), nil
 }
@@ -42,9 +66,53 @@ func (s *spool) Write(p []byte) (int, error) {
 var errTooLarge = &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf(
 	"the answer would have more than %d MiB: name fewer objects, or objects with fewer dependents; coppice with --address=none reads the cluster itself, without a bound", mostAnswer>>20)}
 
+// spool keeps an answer, as long as the reserve has blocks for it, and counts its bytes.
+type spool struct {
+	size
+	reserve *reserve
+	kept    [][]byte // nil if the answer is not kept
+	isCut   bool     // the reserve had no block
+}
+
+// Write implements io.Writer.
+func (s *spool) Write(p []byte) (int, error) {
+	if n, err := s.size.Write(p); err != nil {
+		return n, err
+	}
+	for rest := p; len(rest) > 0 && !s.isCut; {
+		if len(s.kept) == 0 || len(s.kept[len(s.kept)-1]) == block {
+			s.extend()
+			continue
+		}
+		last := &s.kept[len(s.kept)-1]
+		n := min(len(rest), block-len(*last))
+		*last, rest = append(*last, rest[:n]...), rest[n:]
+	}
+	return len(p), nil
+}
+
+// extend adds a block. If the reserve has none, it drops the others.
+func (s *spool) extend() {
+	switch {
+	case len(s.kept) == 0:
+		s.kept = append(s.kept, nil) // small answers take less than a block
+	case s.reserve.take():
+		s.kept = append(s.kept, make([]byte, 0, block))
+	default:
+		s.drop()
+		s.isCut = true
+	}
+}
+
+// drop gives the blocks back.
+func (s *spool) drop() {
+	s.reserve.give(max(0, len(s.kept)-1))
+	s.kept = nil
+}
+
 // write answers with the output of a function, which it calls once or twice. Characters that control a terminal are
 // escaped, for callers who use curl. In JSON, the escapes decode to the same characters.
-func write(w http.ResponseWriter, contentType string, answer func(io.Writer) error) error {
+func (h *handler) write(w http.ResponseWriter, contentType string, answer func(io.Writer) error) error {
 	produce := func(out io.Writer) error {
 		shown := terminal.NewWriter(out)
 		if err := answer(shown); err != nil {
@@ -52,100 +120,26 @@ func write(w http.ResponseWriter, contentType string, answer func(io.Writer) err
 		}
 		return shown.Close()
 	}
-	first := &spool{}
+	first := &spool{reserve: h.reserve}
+	defer first.drop()
 	if err := produce(first); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", contentType)
-	if first.bytes <= mostKept {
-		_, _ = first.kept.WriteTo(w)
+	if !first.isCut {
+		for _, part := range first.kept {
+			if _, err := w.Write(part); err != nil {
+				break // the caller is gone
+			}
+		}
 		return nil
 	}
-	first.kept = bytes.Buffer{}
 	if err := produce(w); err != nil {
 		panic(http.ErrAbortHandler) // the caller is gone; a part must not look like a whole answer
 	}
 	return nil
 }
 
-func writeJSON(w http.ResponseWriter, value any) error {
-	return write(w, "application/json", func(out io.Writer) error { return encode(out, value) })
-}
-
-// encode writes the same as json.Encoder with an indentation of two spaces. It encodes the elements of lists in a
-// struct one by one.
-func encode(out io.Writer, value any) error {
-	v := reflect.ValueOf(value)
-	if v.Kind() != reflect.Struct {
-		return element(out, value, "", "\n")
-	}
-	separator := "{"
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous || !f.IsExported() || name == "-" {
-			continue
-		}
-		if name == "" {
-			name = f.Name
-		}
-		field := v.FieldByIndex(f.Index)
-		if strings.Contains(options, "omitempty") && isEmpty(field) || strings.Contains(options, "omitzero") && field.IsZero() {
-			continue
-		}
-		if _, err := fmt.Fprintf(out, "%s\n  %q: ", separator, name); err != nil {
-			return err
-		}
-		separator = ","
-		if err := member(out, field); err != nil {
-			return err
-		}
-	}
-	if separator == "{" {
-		return element(out, value, "", "\n")
-	}
-	_, err := io.WriteString(out, "\n}\n")
-	return err
-}
-
-// isEmpty reports whether omitempty omits a value.
-func isEmpty(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Slice, reflect.Map, reflect.String, reflect.Array:
-		return v.Len() == 0
-	case reflect.Struct:
-		return false
-	default:
-		return v.IsZero()
-	}
-}
-
-// member writes the value of a member.
-func member(out io.Writer, v reflect.Value) error {
-	if v.Kind() != reflect.Slice || v.Len() == 0 {
-		return element(out, v.Interface(), "  ", "")
-	}
-	for n := range v.Len() {
-		before := "[\n    "
-		if n > 0 {
-			before = ",\n    "
-		}
-		if _, err := io.WriteString(out, before); err != nil {
-			return err
-		}
-		if err := element(out, v.Index(n).Interface(), "    ", ""); err != nil {
-			return err
-		}
-	}
-	_, err := io.WriteString(out, "\n  ]")
-	return err
-}
-
-// element writes a value, with its lines after the first indented.
-func element(out io.Writer, value any, indent, after string) error {
-	text, err := json.MarshalIndent(value, indent, "  ")
-	if err != nil {
-		return &refusal{http.StatusInternalServerError, err.Error()}
-	}
-	_, err = out.Write(append(text, after...))
-	return err
+func (h *handler) writeJSON(w http.ResponseWriter, value any) error {
+	return h.write(w, "application/json", func(out io.Writer) error { return encode(out, value) })
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
@@ -55,6 +57,28 @@ func TestEncodeIsJSON(t *testing.T) {
 	}
 }
 
+// Text in any characters has the same bytes, too.
+func TestEncodedTextIsJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		of := rapid.Custom(func(t *rapid.T) any {
+			text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[{}\[\],:"\\<\n ]{0,9}`))
+			return map[string]any{
+				text.Draw(t, "key"): text.Draw(t, "value"), "number": rapid.Float64().Draw(t, "number"), "nil": nil, "none": []any{}, "empty": map[string]any{},
+				"list": []any{text.Draw(t, "element"), true, map[string]any{"key": rapid.SliceOf(text).Draw(t, "texts")}},
+			}
+		})
+		value := struct{ Items []any }{rapid.SliceOfN(of, 1, 3).Draw(t, "items")}
+		want, err := json.MarshalIndent(value, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if err := encode(&got, value); err != nil || got.String() != string(want)+"\n" {
+			t.Errorf("%v:\n%s\nwant\n%s", err, got.String(), want)
+		}
+	})
+}
+
 // A large answer is sent in full; one that is too large is refused, before anything is sent.
 func TestAnswersAreBounded(t *testing.T) {
 	item := explain.Explanation{Unseen: []string{strings.Repeat("x", 1<<20)}}
@@ -64,7 +88,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			answer.Items = append(answer.Items, item)
 		}
 		w := httptest.NewRecorder()
-		if err := writeJSON(w, answer); err != nil {
+		if err := (&handler{}).writeJSON(w, answer); err != nil {
 			writeError(w, err)
 		}
 		if w.Code != code {
@@ -77,19 +101,40 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// An answer that is too large to keep is not kept: the memory holds no more than one write.
-func TestLargeAnswersAreNotKept(t *testing.T) {
-	s := &spool{}
-	for range 40 {
-		if _, err := s.Write(make([]byte, 1<<20)); err != nil {
-			t.Fatal(err)
+// A long answer takes blocks of the reserve, and gives them back. Without enough of them, it keeps nothing, and is encoded
+// twice.
+func TestAnswersShareTheMemory(t *testing.T) {
+	for _, c := range []struct{ megabytes, taken, produced int }{{1, 0, 1}, {1, mostReserved, 1}, {40, 0, 1}, {40, mostReserved - 39, 1}, {40, mostReserved - 38, 2}} {
+		h := &handler{reserve: newReserve()}
+		for range c.taken {
+			h.reserve.take()
+		}
+		produced, w := 0, httptest.NewRecorder()
+		err := h.write(w, "text/plain", func(out io.Writer) error {
+			produced++
+			for n := range c.megabytes {
+				if _, err := out.Write(bytes.Repeat([]byte{byte('a' + n%26)}, 1<<20)); err != nil {
+					return err
+				}
+				if kept := mostReserved - len(h.reserve.free) - c.taken; kept > n {
+					t.Errorf("%d blocks are taken for %d MB", kept, n+1)
+				}
+			}
+			return nil
+		})
+		if err != nil || produced != c.produced || w.Body.Len() != c.megabytes<<20 || w.Body.Bytes()[w.Body.Len()-1] != byte('a'+(c.megabytes-1)%26) {
+			t.Errorf("%+v: %v, produced %d times, %d bytes", c, err, produced, w.Body.Len())
+		}
+		if len(h.reserve.free) != mostReserved-c.taken {
+			t.Errorf("%+v: %d blocks are free afterwards", c, len(h.reserve.free))
 		}
 	}
-	if s.kept.Len() > mostKept || s.bytes != 40<<20 {
-		t.Errorf("%d of %d bytes are kept", s.kept.Len(), s.bytes)
-	}
-	produced := 0
-	err := write(httptest.NewRecorder(), "text/plain", func(out io.Writer) error {
+}
+
+// An answer that is too large ends at once, and keeps no block.
+func TestTooLargeAnswersAreNotKept(t *testing.T) {
+	h, produced := &handler{reserve: newReserve()}, 0
+	err := h.write(httptest.NewRecorder(), "text/plain", func(out io.Writer) error {
 		for range 100 {
 			if _, err := out.Write(make([]byte, 1<<20)); err != nil {
 				return err
@@ -100,5 +145,8 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 	})
 	if refused, ok := errors.AsType[*refusal](err); !ok || refused.code != http.StatusRequestEntityTooLarge || produced > mostAnswer>>20 {
 		t.Errorf("%v after %d MB", err, produced)
+	}
+	if len(h.reserve.free) != mostReserved {
+		t.Errorf("%d blocks are free afterwards", len(h.reserve.free))
 	}
 }

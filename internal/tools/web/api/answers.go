@@ -44,7 +44,7 @@ func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	prediction := neighborhood.Preview(r.Context(), requests, query.Get("assumeReleased") == "true")
 	report := prediction.Report(neighborhood.Inventory)
 	report.Unconfirmed = h.source.Limits().Excess(report.Closure(h.source.Limits()))
-	return writeJSON(w, report)
+	return h.writeJSON(w, report)
 }
 
 // explain answers why the named objects still exist.
@@ -53,7 +53,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	if err != nil {
 		return err
 	}
-	list, size := Explanations{Items: []explain.Explanation{}}, &spool{}
+	list, size := Explanations{Items: []explain.Explanation{}}, new(size)
 	err = neighborhood.Explain(r.Context(), uids, func(x explain.Explanation) error {
 		list.Items = append(list.Items, x)
 		return element(size, x, "    ", "") // an error if together they are too large
@@ -61,7 +61,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, list)
+	return h.writeJSON(w, list)
 }
 
 // deletions answers why objects that are being deleted still exist, for all that the caller may list.
@@ -72,7 +72,7 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 	}
 	list := DeletionList{Items: []explain.Group{}, Unread: s.Unread()}
 	if len(uids) == 0 {
-		return writeJSON(w, list)
+		return h.writeJSON(w, list)
 	}
 	neighborhood, err := h.source.Neighborhood(r.Context(), s.caller.Config, uids)
 	if err != nil {
@@ -87,7 +87,7 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 		}
 	}
 	list.Items = neighborhood.Deletions(r.Context())
-	return writeJSON(w, list)
+	return h.writeJSON(w, list)
 }
 
 // deleting returns the objects that are being deleted and that the caller may list.

@@ -134,7 +134,7 @@ type RecordList struct {
 
 // Handler returns a handler for all paths.
 func Handler(s Source, access Access) http.Handler {
-	h := &handler{source: s, access: access, seats: map[cost]*seats{}}
+	h := &handler{source: s, access: access, seats: map[cost]*seats{}, reserve: newReserve()}
 	for _, c := range []cost{costly, lasting} {
 		h.seats[c] = newSeats(limitsOf(c))
 	}
@@ -183,6 +183,8 @@ type handler struct {
 	source Source
 	access Access
 	seats  map[cost]*seats
+	// reserve bounds the memory of large answers; without one, they are encoded twice.
+	reserve *reserve
 }
 
 // guarded sets headers that keep browsers from interpreting or storing answers.
@@ -279,7 +281,7 @@ func (h *handler) graph(part func(insight.Looker, ...ownership.UID) insight.Grap
 		if len(picture.Objects) == 0 && !isWhole {
 			return errNotKnown
 		}
-		return writeJSON(w, Graph{Graph: picture, Unread: s.Unread()})
+		return h.writeJSON(w, Graph{Graph: picture, Unread: s.Unread()})
 	}
 }
 
@@ -312,7 +314,7 @@ func (h *handler) records(w http.ResponseWriter, r *http.Request, s *Sight) erro
 		}
 	}
 	list.Unread = s.Unread()
-	return writeJSON(w, list)
+	return h.writeJSON(w, list)
 }
 
 func (h *handler) status(w http.ResponseWriter, r *http.Request, s *Sight) error {
@@ -320,5 +322,5 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request, s *Sight) error
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, status)
+	return h.writeJSON(w, status)
 }

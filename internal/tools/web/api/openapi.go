@@ -68,7 +68,7 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		}
 		paths[path] = object{method: operation}
 	}
-	return writeJSON(w, object{
+	return h.writeJSON(w, object{
 		"openapi": "3.0.3",
 		"info":    object{"title": "Coppice", "version": "v1", "description": "Owners and dependents, deletions, and the state of the garbage collector."},
 		"paths":   paths,

@@ -88,7 +88,7 @@ func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) er
 			answer.Items = append(answer.Items, one.ProtectedObject)
 		}
 	}
-	return writeJSON(w, answer)
+	return h.writeJSON(w, answer)
 }
 
 // readOne is an object as it was read; without a mode, it is no longer protected.

@@ -29,7 +29,7 @@ func (h *handler) resume(w http.ResponseWriter, r *http.Request, s *Sight) error
 	case !h.source.Resume(kind):
 		return &refusal{http.StatusNotFound, "deletions of " + kind + " are not paused"}
 	}
-	return writeJSON(w, map[string]string{"resumed": kind})
+	return h.writeJSON(w, map[string]string{"resumed": kind})
 }
 
 // mayDeleteAll asks the API server, as the caller, whether the caller may delete all objects of a resource.

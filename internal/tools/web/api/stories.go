@@ -93,7 +93,7 @@ func (h *handler) stories(w http.ResponseWriter, r *http.Request, s *Sight) erro
 		return t.err
 	}
 	list.Unread = s.Unread()
-	return writeJSON(w, list)
+	return h.writeJSON(w, list)
 }
 
 // story answers with one story, as JSON or as text.
@@ -111,14 +111,14 @@ func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error 
 		return errNoStory
 	case format == "text":
 		text := summary.Text(objects, at)
-		return write(w, "text/plain; charset=utf-8", func(out io.Writer) error {
+		return h.write(w, "text/plain; charset=utf-8", func(out io.Writer) error {
 			_, err := io.WriteString(out, text)
 			return err
 		})
 	case format != "" && format != "json":
 		return &refusal{http.StatusBadRequest, fmt.Sprintf("format %q is unknown: choose json or text", format)}
 	}
-	return writeJSON(w, Story{Summary: summary, Objects: objects, Unread: s.Unread()})
+	return h.writeJSON(w, Story{Summary: summary, Objects: objects, Unread: s.Unread()})
 }
 
 var errNoStory = &refusal{http.StatusNotFound, "no record of this deletion: it may have expired, or you may not list its objects"}
