@@ -82,8 +82,12 @@ func crowded() []Section {
 			`400 ConfigMaps, each with an owner that does not exist and whose UID has a megabyte, are created by 4 clients and collected: the memory of
 			coppice up and of coppice collect before, at once, and 10 s after the last one. Upstream's collector is not measured.`),
 		section("workloads", "Deployments on simulated nodes", 2, workloads,
-			`300 Deployments of 3 pods each, created until all pods are ready and deleted until all that they owned is gone; and who sends which
-			requests, from 0.05 for each pod on.`),
+			`300 Deployments of 3 pods each, created by 32 clients until all pods are ready, and deleted until all that they owned is gone; and who
+			sends which requests, from 0.05 for each pod on. kwok is measured in the same run, on as many nodes of the same capacity, with etcd,
+			kube-apiserver, kube-controller-manager with its default controllers, and kube-scheduler, as kwokctl create cluster --disable-qps-limits
+			starts them, with kwok's own stages, in which a pod is ready as soon as it is bound, and removed as soon as it is deleted; 64 workers instead
+			of 4 for each task of kwok, and 50 instead of 5 for Deployments and for ReplicaSets. The processor time and the memory are those of all
+			processes. Ratios are taken within each run.`),
 		section("nodes", "20 000 pods", 1, simulatedNodes,
 			`1 000 simulated nodes, 20 000 pods of 200 Deployments and etcd in one process. The heap is the memory in use after a collection.`),
 		section("packages", "Benchmarks of packages", 1, packages,

@@ -32,6 +32,7 @@ const (
 	coppiceCollect = "coppice collect on kube-apiserver"
 	collectAlone   = "coppice collect"
 	crowdServer    = "the synthetic server"
+	kwok           = "kwok, limits lifted"
 )
 
 // Section is a group of figures.
@@ -44,10 +45,13 @@ type Section struct {
 
 // Bench is one run of one section.
 type Bench struct {
-	Coppice    string                              // the binary
-	Kubernetes func() (realserver.Binaries, error) // upstream's
-	Repository string                              // the directory of the main module
-	Profiles   string                              // a directory for CPU profiles, or empty
+	Coppice string // the binary
+	// Kubernetes returns etcd, kube-apiserver, kube-controller-manager, and the programs that are asked for. It builds
+	// those that were never built.
+	Kubernetes func(...realserver.Binary) (realserver.Binaries, error)
+	Stages     func() ([]string, error) // the paths of kwok's own
+	Repository string                   // the directory of the main module
+	Profiles   string                   // a directory for CPU profiles, or empty
 	Sizes      Sizes
 	Section    string
 	Run, Runs  int // the first run is 0
@@ -80,9 +84,9 @@ func (b *Bench) onCoppice(ctx context.Context, measure measurement, flags ...str
 	return measure(ctx, p)
 }
 
-// onKubernetes measures on etcd and kube-apiserver.
-func (b *Bench) onKubernetes(ctx context.Context, measure measurement) (err error) {
-	binaries, err := b.Kubernetes()
+// onKubernetes measures on etcd and kube-apiserver, beside which it can start kube-controller-manager and the other programs.
+func (b *Bench) onKubernetes(ctx context.Context, measure measurement, others ...realserver.Binary) (err error) {
+	binaries, err := b.Kubernetes(others...)
 	if err != nil {
 		return err
 	}
@@ -138,9 +142,11 @@ func (b *Bench) collectors() []collector {
 
 // lifted returns the flags that lift the rate limits of kube-controller-manager, whose collector
 // sends 20 requests a second by default.
-func lifted() []string {
-	return []string{"--kube-api-qps=5000", "--kube-api-burst=10000", "--concurrent-gc-syncs=50"}
-}
+func lifted() []string { return append(requestsLifted(), "--concurrent-gc-syncs=50") }
+
+// requestsLifted returns the flags that lift the limits of requests per second of any program of upstream. The numbers are
+// those of kwokctl create cluster --disable-qps-limits.
+func requestsLifted() []string { return []string{"--kube-api-qps=5000", "--kube-api-burst=10000"} }
 
 // eachCollector measures each collector in turn on one kube-apiserver.
 func (b *Bench) eachCollector(ctx context.Context, p *controlplane.Plane, measure func(context.Context, collector, *controlplane.Collector) error) error {
