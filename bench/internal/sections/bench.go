@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,6 +184,34 @@ func (b *Bench) work(ctx context.Context, p *controlplane.Plane, w work, do func
 	b.add(w.side, w.what, w.unit+"/s", rate)
 	b.add(w.side, w.what+", processor time of each", "ms", float64((after-before).Microseconds())/1000/float64(w.n))
 	return rate, profiled()
+}
+
+// compare adds the ratio of each rate and processor time of this run that both sides have: more than one if side is faster, or
+// takes more time. A figure with several values has as many ratios.
+func (b *Bench) compare(side, other string) {
+	var figures []string
+	for _, v := range b.Values {
+		if v.Side == side && (v.Unit == "ms" || strings.HasSuffix(v.Unit, "/s")) && !slices.Contains(figures, v.Figure) {
+			figures = append(figures, v.Figure)
+		}
+	}
+	for _, figure := range figures {
+		mine, theirs := b.values(side, figure), b.values(other, figure)
+		for i := range min(len(mine), len(theirs)) {
+			b.add(side, figure+", compared with "+other, "times", mine[i]/theirs[i])
+		}
+	}
+}
+
+// values returns the values of a figure of one side, in the order in which they were measured.
+func (b *Bench) values(side, figure string) []float64 {
+	var all []float64
+	for _, v := range b.Values {
+		if v.Side == side && v.Figure == figure {
+			all = append(all, v.Value)
+		}
+	}
+	return all
 }
 
 // work names a measurement and its number of operations.

@@ -38,69 +38,53 @@ type deployments struct {
 
 func (d deployments) pods() int { return d.count * int(d.replicas) }
 
-// workloads measures many small Deployments on simulated nodes: the time to create them until all
-// of their pods are ready, and to delete them until all of their dependents are gone. The nodes are those of coppice up, and then those
-// of kwok.
+// workloads measures many small Deployments on simulated nodes, those of coppice up and then those of kwok: the time to
+// create them until all of their pods are ready, and to delete them until all of their dependents are gone.
 func workloads(ctx context.Context, b *Bench) error {
 	nodes := 1 + b.Sizes.Deployments*podsPerDeployment/podsPerNode
-	var own, others []float64
-	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) (err error) {
-		own, err = b.workloadsOn(ctx, p, coppiceUp)
-		return err
+	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
+		return b.workloadsOn(ctx, p, coppiceUp)
 	}, fmt.Sprintf("--nodes=%d", nodes))
 	if err != nil {
 		return fmt.Errorf("%s: %w", coppiceUp, err)
 	}
-	err = b.onKwok(ctx, nodes, func(ctx context.Context, p *controlplane.Plane) (err error) {
-		others, err = b.workloadsOn(ctx, p, kwok)
-		return err
-	})
+	err = b.onKwok(ctx, nodes, func(ctx context.Context, p *controlplane.Plane) error { return b.workloadsOn(ctx, p, kwok) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", kwok, err)
 	}
-	for i, s := range workloadSteps() {
-		b.add(coppiceUp, "Deployments of 3, "+s.what+", compared with "+kwok, "times", own[i]/others[i])
-	}
+	b.compare(coppiceUp, kwok)
 	return nil
 }
 
 // workloadStep is a step of the section workloads.
 type workloadStep struct {
 	what string
-	do   func(context.Context, deployments) error
+	do   func(context.Context) error
 }
 
-// workloadSteps returns the steps in their order.
-func workloadSteps() []workloadStep {
-	var steps []workloadStep
+// workloadsOn measures all steps on one side. One Deployment comes and goes before, so that no figure includes the start of a
+// controller.
+func (b *Bench) workloadsOn(ctx context.Context, p *controlplane.Plane, side string) (err error) {
+	first := deployments{side: side, plane: p, count: 1, replicas: podsPerDeployment, clients: 1}
+	if err := b.comeAndGo(ctx, first); err != nil {
+		return fmt.Errorf("the first Deployment: %w", err)
+	}
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
-		steps = append(steps,
-			workloadStep{"created until ready", func(ctx context.Context, d deployments) error { return d.create(ctx) }},
-			workloadStep{"deleted until gone, " + strings.ToLower(string(policy)), func(ctx context.Context, d deployments) error { return d.delete(ctx, policy) }},
-		)
-	}
-	return steps
-}
-
-// workloadsOn measures all steps on one side, and returns their rates, in pods a second. One Deployment comes and goes before, so that
-// no figure includes the start of a controller.
-func (b *Bench) workloadsOn(ctx context.Context, p *controlplane.Plane, side string) (rates []float64, err error) {
-	d := deployments{side: side, plane: p, count: 1, replicas: podsPerDeployment, clients: 1}
-	if err := b.comeAndGo(ctx, d); err != nil {
-		return nil, fmt.Errorf("the first Deployment: %w", err)
-	}
-	d.count, d.clients = b.Sizes.Deployments, b.Sizes.Clients
-	if d.namespace, err = b.populatedNamespace(ctx, p); err != nil {
-		return nil, err
-	}
-	for _, step := range workloadSteps() {
-		rate, err := b.workloadsStep(ctx, d, step)
+		namespace, err := b.populatedNamespace(ctx, p)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		rates = append(rates, rate)
+		d := deployments{side, p, namespace, b.Sizes.Deployments, podsPerDeployment, b.Sizes.Clients}
+		for _, step := range []workloadStep{
+			{"created until ready", d.create},
+			{"deleted until gone, " + strings.ToLower(string(policy)), func(ctx context.Context) error { return d.delete(ctx, policy) }},
+		} {
+			if err := b.workloadsStep(ctx, d, step); err != nil {
+				return err
+			}
+		}
 	}
-	return rates, nil
+	return nil
 }
 
 // comeAndGo creates Deployments in a namespace of their own, and deletes them, without measuring it.
@@ -116,20 +100,18 @@ func (b *Bench) comeAndGo(ctx context.Context, d deployments) (err error) {
 	return d.delete(ctx, metav1.DeletePropagationBackground)
 }
 
-// workloadsStep measures one step: its rate, which it returns, the processor time and the requests for each pod, and the memory
-// at its end.
-func (b *Bench) workloadsStep(ctx context.Context, d deployments, step workloadStep) (float64, error) {
+// workloadsStep measures one step: its rate, the processor time and the requests for each pod, and the memory at its end.
+func (b *Bench) workloadsStep(ctx context.Context, d deployments, step workloadStep) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	counted, err := b.countingRequests(ctx, d, step.what)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	rate, err := b.work(ctx, d.plane, work{d.side, "Deployments of 3, " + step.what, "pods", d.pods()}, func() error { return step.do(ctx, d) })
-	if err != nil {
-		return 0, err
+	if _, err := b.work(ctx, d.plane, work{d.side, "Deployments of 3, " + step.what, "pods", d.pods()}, func() error { return step.do(ctx) }); err != nil {
+		return err
 	}
-	return rate, errors.Join(b.memory(d.plane, d.side, step.what+", RssAnon at the end"), counted())
+	return errors.Join(b.memory(d.plane, d.side, step.what+", RssAnon at the end"), counted())
 }
 
 // countingRequests begins to count the requests of a step, and returns a function that adds their number per pod: on coppice
