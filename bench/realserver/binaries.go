@@ -120,7 +120,7 @@ func build(ctx context.Context, modules string, progress io.Writer, name Binary)
 	if exists(path) {
 		return path, nil
 	}
-	fmt.Fprintf(progress, "building %s of %s %s; this takes minutes, once\n", name, from.product, version)
+	fmt.Fprintf(progress, "building %s (%s %s); this takes minutes, once\n", name, from.product, version)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", fmt.Errorf("make the cache: %w", err)
 	}

@@ -11,11 +11,17 @@ func TestCompareTakesRatiosWithinTheRun(t *testing.T) {
 		side, figure, unit string
 		value              float64
 	}{
-		{coppiceUp, "create", "pods/s", 100}, {coppiceUp, "create, processor time of each", "ms", 5},
-		{coppiceUp, "delete", "pods/s", 30}, {coppiceUp, "memory", "MB", 7},
-		{coppiceUp, "create", "pods/s", 90}, {coppiceUp, "of ours only", "pods/s", 1},
-		{kwok, "create", "pods/s", 50}, {kwok, "create, processor time of each", "ms", 20},
-		{kwok, "delete", "pods/s", 60}, {kwok, "memory", "MB", 7}, {kwok, "create", "pods/s", 30},
+		{coppiceUp, "create", "pods/s", 100},
+		{coppiceUp, "create, processor time of each", "ms", 5},
+		{coppiceUp, "delete", "pods/s", 30},
+		{coppiceUp, "memory", "MB", 7},
+		{coppiceUp, "create", "pods/s", 90},
+		{coppiceUp, "of ours only", "pods/s", 1},
+		{kwok, "create", "pods/s", 50},
+		{kwok, "create, processor time of each", "ms", 20},
+		{kwok, "delete", "pods/s", 60},
+		{kwok, "memory", "MB", 7},
+		{kwok, "create", "pods/s", 30},
 	} {
 		b.add(v.side, v.figure, v.unit, v.value)
 	}
