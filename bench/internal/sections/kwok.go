@@ -12,14 +12,16 @@ import (
 	"github.com/coppice-dev/coppice/bench/realserver"
 )
 
-// kwokWorkers is the number of workers of each task of kwok, instead of four.
+// kwokWorkers is the number of workers of each task of kwok, instead of four. On two cores, 4, 16 and 64 take as much processor
+// time for a pod; more cores can use more of them.
 const kwokWorkers = 64
 
 // onKwok measures on what kwokctl create cluster --disable-qps-limits starts: etcd, kube-apiserver, kube-controller-manager,
 // kube-scheduler, and kwok with its own stages. If kube-scheduler and kwok were never built, they are now: no other section needs
 // them, so make check does not build them.
 //
-// kube-apiserver limits nobody here: all of them have the credentials of an administrator, whose requests are exempt.
+// kwokctl also turns off the limits of kube-apiserver. Here they apply to nobody: all programs have the credentials of an
+// administrator, whose requests are exempt. With the flags of kwokctl, a pod takes as much processor time.
 func (b *Bench) onKwok(ctx context.Context, nodes int, measure measurement) error {
 	stages, err := b.Stages()
 	if err != nil {
