@@ -100,10 +100,14 @@ func (b *Bench) comeAndGo(ctx context.Context, d deployments) (err error) {
 	return d.delete(ctx, metav1.DeletePropagationBackground)
 }
 
-// workloadsStep measures one step: its rate, the processor time and the requests for each pod, and the memory at its end.
+// workloadsStep measures one step: its rate, the processor time and the requests for each pod, and the memory at its end. It
+// begins after a pause, so that no step pays for what controllers still do after another one.
 func (b *Bench) workloadsStep(ctx context.Context, d deployments, step workloadStep) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
+	if err := pause(ctx, b.Sizes.Idle); err != nil {
+		return err
+	}
 	counted, err := b.countingRequests(ctx, d, step.what)
 	if err != nil {
 		return err
