@@ -185,7 +185,7 @@ suites: build ## suites written elsewhere, as they are, with envtest: with upstr
 	cd bench && go run ./suites -binary ../bin/coppice -o ../docs/performance -controllers "$(CONTROLLERS)" -faults "$(LEVELS)" $(SUITES)
 
 SECTIONS ?=
-bench: build ## every figure of README and docs, both sides, into docs/performance: an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only
+bench: build ## every figure of README and docs, both sides, into docs/performance: an hour, and upstream's programs are built first; SECTIONS="start cascade" measures these only
 	cd bench && go run . -binary ../bin/coppice -o ../docs/performance $(SECTIONS)
 
 first-build: ## what a machine compiles that has compiled nothing before, into docs/performance (five minutes)
@@ -198,8 +198,9 @@ upgrade-report: ## what changes from one minor of Kubernetes to another, into bi
 
 # A library without such a version stays as it is: not all are published with an alpha. go mod tidy raises the go line
 # where the libraries need a newer Go; in test/suites it would remove what the tests of the libraries need. The generator of
-# the OpenAPI definitions has the version of k8s.io/kube-openapi that the libraries have.
-MODULE_FILES = git ls-files '*go.mod' '*go.mod.txt'
+# the OpenAPI definitions has the version of k8s.io/kube-openapi that the libraries have. kwok keeps the libraries that
+# it was released with: the benchmarks compare with it as it is.
+MODULE_FILES = git ls-files '*go.mod' '*go.mod.txt' ':!bench/kwok'
 libraries: ## the libraries of another release of Kubernetes, in all modules: KUBERNETES=v1.38.0 (two minutes)
 	@for library in $$($(MODULE_FILES) | xargs grep -hoE 'k8s\.io/[a-z-]+ $(subst .,\.,$(LIBRARIES))( |$$)' | cut -d' ' -f1 | sort -u); do \
 	  if (cd tools && go list -m $$library@$(KUBERNETES:v1.%=v0.%)); then \

@@ -27,7 +27,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -39,12 +38,12 @@ import (
 )
 
 type config struct {
-	binary, module, repository string
-	runs                       int
-	objects                    []int // of section large, or none for its own
-	quick                      bool
-	output, profiles           string
-	sections                   []sections.Section
+	binary, modules, repository string
+	runs                        int
+	objects                     []int // of section large, or none for its own
+	quick                       bool
+	output, profiles            string
+	sections                    []sections.Section
 }
 
 func main() {
@@ -82,7 +81,7 @@ func parse(args []string) (config, error) {
 	var c config
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&c.binary, "binary", "../bin/coppice", "the coppice binary to measure")
-	flags.StringVar(&c.module, "module", "kubernetes", "the directory of the module that upstream's binaries are built from")
+	flags.StringVar(&c.modules, "modules", ".", "the directory with the modules kubernetes and kwok, which upstream's binaries are built from")
 	flags.StringVar(&c.repository, "repository", "..", "the directory of the main module")
 	flags.IntVar(&c.runs, "runs", 3, "how often to measure; sections that take long are limited to fewer")
 	flags.Func("objects", "the numbers of objects of section large, from few to many, such as 10000,100000", func(text string) error {
@@ -163,9 +162,10 @@ func open(c config, machine report.Machine) (*report.Results, error) {
 
 // measure measures one run of all sections, one after the other.
 func measure(ctx context.Context, c config, results *report.Results, progress io.Writer) error {
-	binaries := sync.OnceValues(func() (realserver.Binaries, error) {
-		return realserver.Find(ctx, c.module, progress, realserver.Etcd, realserver.APIServer, realserver.ControllerManager)
-	})
+	binaries := func(more ...realserver.Binary) (realserver.Binaries, error) {
+		all := append([]realserver.Binary{realserver.Etcd, realserver.APIServer, realserver.ControllerManager}, more...)
+		return realserver.Find(ctx, c.modules, progress, all...)
+	}
 	sizes := sections.Full()
 	if c.quick {
 		sizes = sections.Quick()
@@ -185,7 +185,7 @@ func measure(ctx context.Context, c config, results *report.Results, progress io
 			}
 			b := &sections.Bench{
 				Coppice: c.binary, Repository: c.repository, Profiles: c.profiles, Sizes: sizes, Section: s.Name, Run: turn, Runs: runs,
-				Kubernetes: binaries,
+				Kubernetes: binaries, Stages: func() ([]string, error) { return realserver.Stages(ctx, c.modules) },
 			}
 			began := stopwatch.Start()
 			if err := once(ctx, s, b); err != nil {
@@ -273,6 +273,6 @@ func describe(ctx context.Context, c config) (report.Machine, error) {
 		return report.Machine{}, fmt.Errorf("%s version: %w", c.binary, err)
 	}
 	machine.Coppice = strings.Join(strings.Fields(string(version)), " ")
-	machine.Kubernetes, err = realserver.Versions(ctx, c.module)
+	machine.Kubernetes, err = realserver.Versions(ctx, c.modules, realserver.APIServer, realserver.Etcd, realserver.Kwok)
 	return machine, err
 }

@@ -24,14 +24,14 @@ import (
 )
 
 type config struct {
-	module   string
+	modules  string
 	dir      string
 	upstream bool
 }
 
 func main() {
 	var c config
-	flag.StringVar(&c.module, "module", "kubernetes", "the directory of the module that kube-apiserver is built from")
+	flag.StringVar(&c.modules, "modules", ".", "the directory with the module kubernetes, which kube-apiserver is built from")
 	flag.StringVar(&c.dir, "dir", ".", "the directory to run the command in")
 	flag.BoolVar(&c.upstream, "upstream", false, "run upstream's garbage collector, namespace controller and pod garbage collector as well")
 	flag.Parse()
@@ -57,7 +57,7 @@ func run(ctx context.Context, c config, command []string) (err error) {
 	if c.upstream {
 		wanted = append(wanted, realserver.ControllerManager)
 	}
-	binaries, err := realserver.Find(ctx, c.module, os.Stderr, wanted...)
+	binaries, err := realserver.Find(ctx, c.modules, os.Stderr, wanted...)
 	if err != nil {
 		return err
 	}

@@ -150,15 +150,30 @@ func (s *Server) startAPIServer(ctx context.Context, etcd string) error {
 // function that stops it. It does not wait until the controllers are ready: only their actions show
 // that.
 func (s *Server) StartControllerManager(args ...string) (stop func() error, err error) {
-	p, err := startProcess(s.dir, s.binaries, ControllerManager, append([]string{
+	p, err := s.start(ControllerManager, append([]string{
 		"--kubeconfig=" + s.Kubeconfig, "--leader-elect=false", "--secure-port=0",
 		"--root-ca-file=" + filepath.Join(s.dir, credentials.AuthorityFile),
 	}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	s.others = append(s.others, p)
 	return p.stop, nil
+}
+
+// StartScheduler starts kube-scheduler with additional arguments. It does not wait: only a scheduled pod shows that it is ready.
+func (s *Server) StartScheduler(args ...string) error {
+	_, err := s.start(Scheduler, append([]string{"--kubeconfig=" + s.Kubeconfig, "--leader-elect=false", "--secure-port=0"}, args...)...)
+	return err
+}
+
+// start starts another program beside kube-apiserver, which Stop stops.
+func (s *Server) start(name Binary, args ...string) (*process, error) {
+	p, err := startProcess(s.dir, s.binaries, name, args...)
+	if err != nil {
+		return nil, err
+	}
+	s.others = append(s.others, p)
+	return p, nil
 }
 
 // Stop stops the started processes, in reverse order, and removes the directory.

@@ -37,9 +37,9 @@ import (
 )
 
 type config struct {
-	binary, module, output, logs string
-	attempts                     int
-	timeout                      time.Duration
+	binary, modules, output, logs string
+	attempts                      int
+	timeout                       time.Duration
 	// settings are those to run the suites with; empty for the comparison.
 	settings []setting
 	only     []string
@@ -48,7 +48,7 @@ type config struct {
 func main() {
 	var c config
 	flag.StringVar(&c.binary, "binary", "../bin/coppice", "the binary of coppice")
-	flag.StringVar(&c.module, "module", "kubernetes", "the directory of the module that kube-apiserver is built from")
+	flag.StringVar(&c.modules, "modules", ".", "the directory with the module kubernetes, which kube-apiserver is built from")
 	flag.StringVar(&c.output, "o", "../docs/performance", "directory for the table, and for the results in it")
 	flag.StringVar(&c.logs, "logs", "", "directory for the output of the suites; without it, only that of failures is kept, for as long as the command runs")
 	flag.IntVar(&c.attempts, "attempts", 2, "how often the tests of a package are run before a failure counts")
@@ -115,7 +115,7 @@ func (c config) machine(ctx context.Context) (report.Machine, error) {
 	if err != nil {
 		return machine, err
 	}
-	if machine.Kubernetes, err = realserver.Versions(ctx, c.module); err != nil {
+	if machine.Kubernetes, err = realserver.Versions(ctx, c.modules, realserver.APIServer, realserver.Etcd); err != nil {
 		return machine, err
 	}
 	version, err := exec.CommandContext(ctx, c.binary, "version").Output()
@@ -198,7 +198,7 @@ func (s side) String() string { return [...]string{"kube-apiserver", "coppice"}[
 // assets makes the directories that KUBEBUILDER_ASSETS names.
 func (c config) assets(ctx context.Context, work string) ([sides]string, error) {
 	var dirs [sides]string
-	binaries, err := realserver.Find(ctx, c.module, os.Stderr, realserver.Etcd, realserver.APIServer)
+	binaries, err := realserver.Find(ctx, c.modules, os.Stderr, realserver.Etcd, realserver.APIServer)
 	if err != nil {
 		return dirs, err
 	}

@@ -18,6 +18,9 @@ import (
 // figure.
 const leastShare = 0.05
 
+// requestsForEach ends the name of the figure of all requests.
+const requestsForEach = ", requests for each pod"
+
 // openAudit opens an audit log at its present end.
 func openAudit(path string) (*os.File, error) {
 	log, err := os.Open(path)
@@ -68,7 +71,7 @@ func (b *Bench) addRequests(step string, counts map[string]int, pods int) {
 		total += n
 	}
 	each := func(n int) float64 { return float64(n) / float64(pods) }
-	b.add(coppiceUp, step+", requests for each pod", "", each(total))
+	b.add(coppiceUp, step+requestsForEach, "", each(total))
 	kinds := slices.SortedFunc(maps.Keys(counts), func(one, other string) int {
 		return cmp.Or(counts[other]-counts[one], strings.Compare(one, other))
 	})

@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,7 @@ const (
 	coppiceCollect = "coppice collect on kube-apiserver"
 	collectAlone   = "coppice collect"
 	crowdServer    = "the synthetic server"
+	kwok           = "kwok, limits lifted"
 )
 
 // Section is a group of figures.
@@ -44,10 +47,13 @@ type Section struct {
 
 // Bench is one run of one section.
 type Bench struct {
-	Coppice    string                              // the binary
-	Kubernetes func() (realserver.Binaries, error) // upstream's
-	Repository string                              // the directory of the main module
-	Profiles   string                              // a directory for CPU profiles, or empty
+	Coppice string // the binary
+	// Kubernetes returns etcd, kube-apiserver, kube-controller-manager, and the programs that are asked for. It builds
+	// those that were never built.
+	Kubernetes func(...realserver.Binary) (realserver.Binaries, error)
+	Stages     func() ([]string, error) // the paths of kwok's own
+	Repository string                   // the directory of the main module
+	Profiles   string                   // a directory for CPU profiles, or empty
 	Sizes      Sizes
 	Section    string
 	Run, Runs  int // the first run is 0
@@ -80,9 +86,9 @@ func (b *Bench) onCoppice(ctx context.Context, measure measurement, flags ...str
 	return measure(ctx, p)
 }
 
-// onKubernetes measures on etcd and kube-apiserver.
-func (b *Bench) onKubernetes(ctx context.Context, measure measurement) (err error) {
-	binaries, err := b.Kubernetes()
+// onKubernetes measures on etcd and kube-apiserver, beside which it can start kube-controller-manager and the other programs.
+func (b *Bench) onKubernetes(ctx context.Context, measure measurement, others ...realserver.Binary) (err error) {
+	binaries, err := b.Kubernetes(others...)
 	if err != nil {
 		return err
 	}
@@ -138,9 +144,11 @@ func (b *Bench) collectors() []collector {
 
 // lifted returns the flags that lift the rate limits of kube-controller-manager, whose collector
 // sends 20 requests a second by default.
-func lifted() []string {
-	return []string{"--kube-api-qps=5000", "--kube-api-burst=10000", "--concurrent-gc-syncs=50"}
-}
+func lifted() []string { return append(requestsLifted(), "--concurrent-gc-syncs=50") }
+
+// requestsLifted returns the flags that lift the limits of requests per second of any program of upstream. The numbers are
+// those of kwokctl create cluster --disable-qps-limits.
+func requestsLifted() []string { return []string{"--kube-api-qps=5000", "--kube-api-burst=10000"} }
 
 // eachCollector measures each collector in turn on one kube-apiserver.
 func (b *Bench) eachCollector(ctx context.Context, p *controlplane.Plane, measure func(context.Context, collector, *controlplane.Collector) error) error {
@@ -176,6 +184,34 @@ func (b *Bench) work(ctx context.Context, p *controlplane.Plane, w work, do func
 	b.add(w.side, w.what, w.unit+"/s", rate)
 	b.add(w.side, w.what+", processor time of each", "ms", float64((after-before).Microseconds())/1000/float64(w.n))
 	return rate, profiled()
+}
+
+// compare adds the ratio of each rate and processor time of this run that both sides have: more than one if side is faster, or
+// takes more time. A figure with several values has as many ratios.
+func (b *Bench) compare(side, other string) {
+	var figures []string
+	for _, v := range b.Values {
+		if v.Side == side && (v.Unit == "ms" || strings.HasSuffix(v.Unit, "/s")) && !slices.Contains(figures, v.Figure) {
+			figures = append(figures, v.Figure)
+		}
+	}
+	for _, figure := range figures {
+		mine, theirs := b.values(side, figure), b.values(other, figure)
+		for i := range min(len(mine), len(theirs)) {
+			b.add(side, figure+", compared with "+other, "times", mine[i]/theirs[i])
+		}
+	}
+}
+
+// values returns the values of a figure of one side, in the order in which they were measured.
+func (b *Bench) values(side, figure string) []float64 {
+	var all []float64
+	for _, v := range b.Values {
+		if v.Side == side && v.Figure == figure {
+			all = append(all, v.Value)
+		}
+	}
+	return all
 }
 
 // work names a measurement and its number of operations.

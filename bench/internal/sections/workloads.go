@@ -2,6 +2,7 @@ package sections
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -27,6 +28,7 @@ const (
 
 // deployments are Deployments of the same size.
 type deployments struct {
+	side      string
 	plane     *controlplane.Plane
 	namespace string
 	count     int
@@ -34,49 +36,107 @@ type deployments struct {
 	clients   int
 }
 
-// workloads measures many small Deployments on simulated nodes: the time to create them until all
-// of their pods are ready, and to delete them until all of their dependents are gone.
+func (d deployments) pods() int { return d.count * int(d.replicas) }
+
+// workloads measures many small Deployments on simulated nodes, those of coppice up and then those of kwok: the time to
+// create them until all of their pods are ready, and to delete them until all of their dependents are gone.
 func workloads(ctx context.Context, b *Bench) error {
-	pods := b.Sizes.Deployments * podsPerDeployment
-	return b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
-		for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
-			namespace, err := b.populatedNamespace(ctx, p)
-			if err != nil {
-				return err
-			}
-			d := deployments{p, namespace, b.Sizes.Deployments, podsPerDeployment, b.Sizes.Clients}
-			if err := b.workloadsStep(ctx, d, "created until ready", d.create); err != nil {
-				return err
-			}
-			what := "deleted until gone, " + strings.ToLower(string(policy))
-			if err := b.workloadsStep(ctx, d, what, func(ctx context.Context) error { return d.delete(ctx, policy) }); err != nil {
+	nodes := 1 + b.Sizes.Deployments*podsPerDeployment/podsPerNode
+	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
+		return b.workloadsOn(ctx, p, coppiceUp)
+	}, fmt.Sprintf("--nodes=%d", nodes))
+	if err != nil {
+		return fmt.Errorf("%s: %w", coppiceUp, err)
+	}
+	err = b.onKwok(ctx, nodes, func(ctx context.Context, p *controlplane.Plane) error { return b.workloadsOn(ctx, p, kwok) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", kwok, err)
+	}
+	b.compare(coppiceUp, kwok)
+	return nil
+}
+
+// workloadStep is a step of the section workloads.
+type workloadStep struct {
+	what string
+	do   func(context.Context) error
+}
+
+// workloadsOn measures all steps on one side. One Deployment comes and goes before, so that no figure includes the start of a
+// controller.
+func (b *Bench) workloadsOn(ctx context.Context, p *controlplane.Plane, side string) (err error) {
+	first := deployments{side: side, plane: p, count: 1, replicas: podsPerDeployment, clients: 1}
+	if err := b.comeAndGo(ctx, first); err != nil {
+		return fmt.Errorf("the first Deployment: %w", err)
+	}
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
+		namespace, err := b.populatedNamespace(ctx, p)
+		if err != nil {
+			return err
+		}
+		d := deployments{side, p, namespace, b.Sizes.Deployments, podsPerDeployment, b.Sizes.Clients}
+		for _, step := range []workloadStep{
+			{"created until ready", d.create},
+			{"deleted until gone, " + strings.ToLower(string(policy)), func(ctx context.Context) error { return d.delete(ctx, policy) }},
+		} {
+			if err := b.workloadsStep(ctx, d, step); err != nil {
 				return err
 			}
 		}
-		return nil
-	}, fmt.Sprintf("--nodes=%d", 1+pods/podsPerNode))
+	}
+	return nil
 }
 
-// workloadsStep measures one step, and the number of requests per pod from each part of the control
-// plane.
-func (b *Bench) workloadsStep(ctx context.Context, d deployments, what string, do func(context.Context) error) error {
+// comeAndGo creates Deployments in a namespace of their own, and deletes them, without measuring it.
+func (b *Bench) comeAndGo(ctx context.Context, d deployments) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
+	if d.namespace, err = b.populatedNamespace(ctx, d.plane); err != nil {
+		return err
+	}
+	if err := d.create(ctx); err != nil {
+		return err
+	}
+	return d.delete(ctx, metav1.DeletePropagationBackground)
+}
+
+// workloadsStep measures one step: its rate, the processor time and the requests for each pod, and the memory at its end. It
+// begins after a pause, so that no step pays for what controllers still do after another one.
+func (b *Bench) workloadsStep(ctx context.Context, d deployments, step workloadStep) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if err := pause(ctx, b.Sizes.Idle); err != nil {
+		return err
+	}
+	counted, err := b.countingRequests(ctx, d, step.what)
+	if err != nil {
+		return err
+	}
+	if _, err := b.work(ctx, d.plane, work{d.side, "Deployments of 3, " + step.what, "pods", d.pods()}, func() error { return step.do(ctx) }); err != nil {
+		return err
+	}
+	return errors.Join(b.memory(d.plane, d.side, step.what+", RssAnon at the end"), counted())
+}
+
+// countingRequests begins to count the requests of a step, and returns a function that adds their number per pod: on coppice
+// up from each part of the control plane, from the audit log; on kube-apiserver of all parts together, from the metrics.
+func (b *Bench) countingRequests(ctx context.Context, d deployments, what string) (end func() error, err error) {
+	if d.plane.AuditLog() == "" {
+		before, err := d.plane.Requests(ctx)
+		return func() error {
+			after, err := d.plane.Requests(ctx)
+			// One reading of the metrics is the benchmark's own.
+			b.add(d.side, what+requestsForEach, "", (after-before-1)/float64(d.pods()))
+			return err
+		}, err
+	}
 	log, err := openAudit(d.plane.AuditLog())
-	if err != nil {
+	return func() error {
+		defer log.Close()
+		counts, err := countRequests(log)
+		b.addRequests(what, counts, d.pods())
 		return err
-	}
-	defer log.Close()
-	pods := d.count * int(d.replicas)
-	if _, err := b.work(ctx, d.plane, work{coppiceUp, "Deployments of 3, " + what, "pods", pods}, func() error { return do(ctx) }); err != nil {
-		return err
-	}
-	counts, err := countRequests(log)
-	if err != nil {
-		return err
-	}
-	b.addRequests(what, counts, pods)
-	return nil
+	}, err
 }
 
 // simulatedNodes measures very many pods in one process.
@@ -88,7 +148,7 @@ func simulatedNodes(ctx context.Context, b *Bench) error {
 		if err != nil {
 			return err
 		}
-		d := deployments{p, namespace, b.Sizes.Pods / b.Sizes.PodsPerSet, int32(b.Sizes.PodsPerSet), b.Sizes.Clients}
+		d := deployments{coppiceUp, p, namespace, b.Sizes.Pods / b.Sizes.PodsPerSet, int32(b.Sizes.PodsPerSet), b.Sizes.Clients}
 		what := fmt.Sprintf("%d pods of %d Deployments on %d nodes, ", b.Sizes.Pods, d.count, b.Sizes.Nodes)
 		watch := stopwatch.Start()
 		if err := d.create(ctx); err != nil {
@@ -171,7 +231,7 @@ func (d deployments) delete(ctx context.Context, policy metav1.DeletionPropagati
 	}{
 		{appsv1.SchemeGroupVersion.WithResource("deployments"), d.count},
 		{appsv1.SchemeGroupVersion.WithResource("replicasets"), d.count},
-		{corev1.SchemeGroupVersion.WithResource("pods"), d.count * int(d.replicas)},
+		{corev1.SchemeGroupVersion.WithResource("pods"), d.pods()},
 	} {
 		client := d.plane.Metadata.Resource(of.resource).Namespace(d.namespace)
 		list, err := client.List(ctx, metav1.ListOptions{})
