@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -131,9 +132,23 @@ func (c *Client) send(ctx context.Context, method, path, bodyType string, body [
 	if response.StatusCode/100 != 2 {
 		defer response.Body.Close()
 		text, _ := io.ReadAll(response.Body) // the status says enough
-		return nil, fmt.Errorf("%s %s: %s: %q", method, path, response.Status, text)
+		return nil, StatusError{response.StatusCode, fmt.Sprintf("%s %s: %s: %q", method, path, response.Status, text)}
 	}
 	return response, nil
+}
+
+// StatusError is an answer with a status other than success.
+type StatusError struct {
+	Code int
+	text string
+}
+
+func (e StatusError) Error() string { return e.text }
+
+// IsStatus reports whether an error is an answer with a status.
+func IsStatus(err error, code int) bool {
+	answer, ok := errors.AsType[StatusError](err)
+	return ok && answer.Code == code
 }
 
 // ConfigMaps returns the path of the ConfigMaps of a namespace.
