@@ -78,9 +78,8 @@ func member(out io.Writer, v reflect.Value) error {
 // elements writes the elements of a list, some at a time.
 type elements struct {
 	out     io.Writer
-	compact bytes.Buffer
-	encoder *json.Encoder // to compact
-	text    []byte        // not written yet
+	encoder *json.Encoder // to text
+	text    bytes.Buffer  // not written yet
 }
 
 // mostPending is the length of the text in bytes after which it is written.
@@ -88,84 +87,33 @@ const mostPending = 32 << 10
 
 func newElements(out io.Writer) *elements {
 	e := &elements{out: out}
-	e.encoder = json.NewEncoder(&e.compact)
+	e.encoder = json.NewEncoder(&e.text)
+	e.encoder.SetIndent("    ", "  ")
 	return e
 }
 
 // write writes an element after a separator.
 func (e *elements) write(separator string, value any) error {
-	e.compact.Reset()
+	e.text.WriteString(separator)
 	if err := e.encoder.Encode(value); err != nil {
 		return &refusal{http.StatusInternalServerError, err.Error()}
 	}
-	e.text = appendIndented(append(e.text, separator...), bytes.TrimSuffix(e.compact.Bytes(), []byte("\n")), 2)
-	if len(e.text) < mostPending {
+	e.text.Truncate(e.text.Len() - len("\n")) // which the encoder adds
+	if e.text.Len() < mostPending {
 		return nil
 	}
 	return e.flush()
 }
 
 func (e *elements) flush() error {
-	_, err := e.out.Write(e.text)
-	e.text = e.text[:0]
+	_, err := e.text.WriteTo(e.out)
 	return err
 }
 
 // close writes the end of the list.
 func (e *elements) close(end string) error {
-	e.text = append(e.text, end...)
+	e.text.WriteString(end)
 	return e.flush()
-}
-
-// appendIndented appends the text of json.Encoder without an indentation, as it would be with one of two spaces, at a depth
-// in lists and structs. Unlike json.Indent, it does not check the syntax, which takes longer than the encoding.
-func appendIndented(to, compact []byte, depth int) []byte {
-	for n := 0; n < len(compact); n++ {
-		switch c := compact[n]; c {
-		case '{', '[':
-			to = append(to, c)
-			if next := compact[n+1]; next == '}' || next == ']' {
-				to = append(to, next)
-				n++
-				continue
-			}
-			depth++
-			to = appendLine(to, depth)
-		case '}', ']':
-			depth--
-			to = append(appendLine(to, depth), c)
-		case ',':
-			to = appendLine(append(to, c), depth)
-		case ':':
-			to = append(to, ": "...)
-		case '"':
-			end := endOfText(compact, n)
-			to = append(to, compact[n:end]...)
-			n = end - 1
-		default:
-			to = append(to, c)
-		}
-	}
-	return to
-}
-
-// appendLine begins a line.
-func appendLine(to []byte, depth int) []byte {
-	to = append(to, '\n')
-	for range depth {
-		to = append(to, "  "...)
-	}
-	return to
-}
-
-// endOfText returns where the string ends that begins at n.
-func endOfText(compact []byte, n int) int {
-	for n++; compact[n] != '"'; n++ {
-		if compact[n] == '\\' {
-			n++
-		}
-	}
-	return n + 1
 }
 
 // element writes a value, with its lines after the first indented.
