@@ -1,11 +1,41 @@
 package etcd
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// A selective watch is notified of its progress although there are events all the time, up to the last of them and no
+// further, whether the events are passed on or not.
+func TestSelectiveWatchesMakeProgress(t *testing.T) {
+	s := open(t)
+	for what, ctx := range map[string]context.Context{
+		"all names": Selective(t.Context()), "one name": OnlyNamed(Selective(t.Context()), "wanted"),
+	} {
+		events := s.client.Watch(ctx, s.Prefix()+"/configmaps/", clientv3.WithPrefix())
+		var last int64
+		for range progressEvents {
+			last = s.put(t, "/configmaps/a/other", what)
+		}
+		seen := int64(0)
+		for response := range events {
+			must(t, response.Err())
+			if response.IsProgressNotify() {
+				if got := response.Header.GetRevision(); got != last {
+					t.Errorf("%s: progress up to revision %d, want %d after %d", what, got, last, seen)
+				}
+				break
+			}
+			seen = response.Events[len(response.Events)-1].Kv.ModRevision
+		}
+		if isNamed := what == "one name"; isNamed != (seen == 0) {
+			t.Errorf("%s: the last event was at revision %d", what, seen)
+		}
+	}
+}
 
 // A range and a watch for a name have only the keys of that name, as of one revision.
 func TestOnlyNamed(t *testing.T) {

@@ -95,8 +95,8 @@ type streamWatcher struct{ clientv3.Watcher }
 // Watch implements clientv3.Watcher.
 func (s streamWatcher) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
 	events := s.open(ctx, key, options)
-	if name := nameFrom(ctx); name != "" {
-		return eventsOfName(ctx, name, events)
+	if name := nameFrom(ctx); name != "" || isSelective(ctx) {
+		return selected(ctx, name, events)
 	}
 	return events
 }

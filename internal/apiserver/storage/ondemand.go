@@ -172,6 +172,9 @@ func (s *onDemand) watchDirectly(ctx context.Context, key string, opts apistorag
 	forget := context.AfterFunc(s.ended, cancel) //nolint:contextcheck // it ends with the storage, too
 	context.AfterFunc(ctx, func() { forget() })
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
+	if opts.ProgressNotify && !opts.Predicate.Empty() {
+		ctx = etcd.Selective(ctx)
+	}
 	if name, ok := requiredName(opts.Predicate); ok {
 		ctx = etcd.OnlyNamed(ctx, name)
 	}
