@@ -60,7 +60,7 @@ func (t *target) watch(
 	}
 	go func() {
 		if beginsWithAll(options) {
-			t.beginWithAll(ctx, prefix, w, initialOf(w, initial))
+			t.beginWithAll(ctx, prefix, w, initialOf(ctx, w, initial))
 		} else {
 			t.resume(ctx, prefix, w, options.ResourceVersion, position.Revision)
 		}
@@ -69,8 +69,8 @@ func (t *target) watch(
 	return w, nil
 }
 
-// initialOf returns what delivers an existing object, until the client has stopped the watch.
-func initialOf(w *watcher, encoded func(metadata []byte, resourceVersion string) error) func(etcd.Stored) (more bool, err error) {
+// initialOf returns what delivers an existing object, until the client has stopped the watch, which ends ctx.
+func initialOf(ctx context.Context, w *watcher, encoded func(metadata []byte, resourceVersion string) error) func(etcd.Stored) (more bool, err error) {
 	if encoded == nil {
 		return func(stored etcd.Stored) (bool, error) {
 			object, err := decode(stored.Value, stored.Revision)
@@ -79,7 +79,7 @@ func initialOf(w *watcher, encoded func(metadata []byte, resourceVersion string)
 	}
 	return func(stored etcd.Stored) (bool, error) {
 		metadata, err := encode(stored.Value)
-		if err != nil || w.isStopped() {
+		if err != nil || ctx.Err() != nil {
 			return false, err
 		}
 		return true, encoded(metadata, strconv.FormatInt(stored.Revision, 10))

@@ -72,15 +72,6 @@ func (w *watcher) Stop() {
 	})
 }
 
-func (w *watcher) isStopped() bool {
-	select {
-	case <-w.stopped:
-		return true
-	default:
-		return false
-	}
-}
-
 // Changed implements etcd.Subscriber.
 func (w *watcher) Changed(c etcd.Change) {
 	if e, ok := w.eventOf(c); ok {
