@@ -29,6 +29,10 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = 30 * time.Second
 
+// networkChanged is how Chromium ends requests that wait for a connection when an interface of this machine comes or
+// goes, as beside test/containers. The page then requests the same again.
+const networkChanged = "net::ERR_NETWORK_CHANGED"
+
 // chromium returns the path of the browser. Its absence skips a test on a developer's machine, and fails it in CI,
 // which installs what the tests need.
 func chromium(t *testing.T) string {
@@ -96,7 +100,8 @@ func (b *tab) check(refusals []int) {
 	for _, problem := range b.problems {
 		isExpected := slices.ContainsFunc(refusals, func(code int) bool { return strings.Contains(problem, fmt.Sprintf("status of %d", code)) }) ||
 			// An object may be gone before the page asks for its explanation (explainHolds).
-			strings.Contains(problem, "status of 404") && strings.Contains(problem, "/coppice/v1/explain?uid=")
+			strings.Contains(problem, "status of 404") && strings.Contains(problem, "/coppice/v1/explain?uid=") ||
+			strings.Contains(problem, networkChanged)
 		if !isExpected {
 			b.t.Errorf("console: %s", problem)
 		}
@@ -112,15 +117,32 @@ func (b *tab) check(refusals []int) {
 	}
 }
 
+// forgive forgets the problems with a text, which the test has caused.
+func (b *tab) forgive(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.problems = slices.DeleteFunc(b.problems, func(problem string) bool { return strings.Contains(problem, text) })
+}
+
 // do takes steps.
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	run(b, chromedp.Steps(steps...))
 }
 
-// run runs an action. The first one starts the browser, which lives as long as its context does: so patience is
-// counted here.
+// run runs an action, which must succeed.
 func run[T any](b *tab, action chromedp.Action[T]) T {
+	b.t.Helper()
+	value, err := attempt(b, action)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return value
+}
+
+// attempt runs an action. The first one starts the browser, which lives as long as its context does: so patience is
+// counted here.
+func attempt[T any](b *tab, action chromedp.Action[T]) (T, error) {
 	b.t.Helper()
 	type result struct {
 		value T
@@ -133,10 +155,7 @@ func run[T any](b *tab, action chromedp.Action[T]) T {
 	}()
 	select {
 	case r := <-done:
-		if r.err != nil {
-			b.t.Fatal(r.err)
-		}
-		return r.value
+		return r.value, r.err
 	case <-time.After(patience):
 		b.t.Fatalf("the browser does not answer within %s", patience)
 		panic("unreachable")
@@ -152,7 +171,21 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 // open goes to a view.
 func (b *tab) open(view string) {
 	b.t.Helper()
-	b.do(chromedp.Navigate(b.server + page.Root + "#/" + view))
+	b.visit(chromedp.Navigate(b.server + page.Root + "#/" + view))
+}
+
+// visit loads a page, as often as the network of this machine changes.
+func (b *tab) visit(load chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	for {
+		_, err := attempt(b, load)
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), networkChanged) {
+			b.t.Fatal(err)
+		}
+	}
 }
 
 // click clicks in the middle of the first element of a selector, or of its first line, once a user can: it is in view,
@@ -178,14 +211,19 @@ func eval[T any](b *tab, expression string) T {
 	return run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// until waits until an expression is true.
+// until waits until an expression is true. It evaluates to nothing while the page loads itself again.
 func (b *tab) until(expression string) {
 	b.t.Helper()
 	eventually.Agrees(b.t, func() string {
-		if eval[bool](b, "Boolean("+expression+")") {
+		says, err := attempt(b, chromedp.Evaluate[string](
+			"("+expression+") ? '' : 'not true; the page says: ' + document.body.innerText", chromedp.EvalAwaitPromise))
+		if err != nil {
+			says = err.Error()
+		}
+		if says == "" {
 			return ""
 		}
-		return fmt.Sprintf("%s: not true; the page says: %s", expression, b.text())
+		return expression + ": " + says
 	})
 }
 
@@ -194,8 +232,6 @@ func (b *tab) untilText(text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`document.body.innerText.replace(/[\u202f\u00a0]/g, " ").includes(%q)`, text))
 }
-
-func (b *tab) text() string { return eval[string](b, "document.body.innerText") }
 
 // serve serves the page, and answers.
 func serve(t *testing.T, answers http.Handler) string {

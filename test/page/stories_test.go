@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -280,6 +283,28 @@ func TestChangesAreSeenWithoutAsking(t *testing.T) {
 			one.send("objects", []object{{"uid": fmt.Sprint("late-", n), "kind": "ServiceAccount", "namespace": "shop", "name": fmt.Sprint("late-", n), "marked": now(), "owners": []object{{"uid": "root"}}, "holds": []object{{"finalizer": fmt.Sprint("f-", n)}}}})
 		})
 	}
+}
+
+// What does not come because a connection breaks is requested again: a script of the page, and an answer.
+func TestBrokenConnectionsAreOvercome(t *testing.T) {
+	c, _, one := newStories()
+	begin(one)
+	server, err := url.Parse(serve(t, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, asked := httputil.NewSingleHostReverseProxy(server), sync.Map{}
+	breaking := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, again := asked.LoadOrStore(r.URL.Path, true); !again && (strings.HasSuffix(r.URL.Path, ".js") || r.URL.Path == "/coppice/v1/stories") {
+			panic(http.ErrAbortHandler)
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(breaking.Close)
+	b := newTab(t, breaking.URL, 1280, 900)
+	b.open("stories")
+	b.untilText("web-a")
+	b.forgive("net::ERR_EMPTY_RESPONSE")
 }
 
 // A cascade of ten thousand objects is drawn smoothly while it happens.

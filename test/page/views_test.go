@@ -206,7 +206,7 @@ func TestPageAsksForATokenAndForgetsIt(t *testing.T) {
 	b.untilText("That token was not accepted")
 	b.do(chromedp.SendKeys("#token", "right"+kb.Enter))
 	b.untilText("Deletions of ReplicaSet.apps are paused")
-	b.do(chromedp.Reload())
+	b.visit(chromedp.Reload())
 	b.untilText("Who are you?")
 	if kept := eval[string](b, `JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])`); strings.Contains(kept, "right") {
 		t.Errorf("the token is kept: %s", kept)

@@ -22,7 +22,7 @@ export async function enter(token) {
   if (stored() && await isIn()) return; // the link was opened again in the same browser
   const answer = await fetch(address("session"), {
     method: "POST", body: JSON.stringify({token}), headers: {"Content-Type": "application/json"},
-  });
+  }).catch((error) => { throw new Refused(0, "the server did not answer: " + error.message, "link"); }); // the token works once
   if (!answer.ok) throw new Refused(answer.status, await answer.text(), "link");
   const session = await answer.json();
   localStorage.setItem(keyName, session.key);
@@ -89,10 +89,27 @@ function says(text) {
 }
 
 /** get returns an answer. */
-export async function get(path, query, signal) { return (await ask(path, query, {signal})).json(); }
+export function get(path, query, signal) {
+  return again(signal, async () => (await ask(path, query, {signal})).json());
+}
 
 /** text returns an answer that is no JSON. */
-export async function text(path, query, signal) { return (await ask(path, query, {signal, headers: {Accept: "text/plain"}})).text(); }
+export function text(path, query, signal) {
+  return again(signal, async () => (await ask(path, query, {signal, headers: {Accept: "text/plain"}})).text());
+}
+
+// again reads an answer, twice more if the connection breaks: fetch then throws a TypeError.
+async function again(signal, read) {
+  for (const wait of [250, 1000]) {
+    try {
+      return await read();
+    } catch (error) {
+      if (!(error instanceof TypeError) || signal?.aborted) throw error;
+    }
+    await pause(wait, signal);
+  }
+  return read();
+}
 
 /** post changes something, and returns what is said about it. */
 export async function post(path, query, body) {
