@@ -211,18 +211,18 @@ func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
 // beginLease creates the Lease of a node, or takes over an existing one. A Lease that belongs to an
 // earlier node of the same name will be garbage-collected, and is then created again.
 func (a *Agent) beginLease(ctx context.Context, name string, node types.UID) (*coordinationv1.Lease, error) {
-	now := metav1.NewMicroTime(a.clock.Now())
+	now, seconds := a.leaseTimes()
 	leases := a.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	lease, err := leases.Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: corev1.NamespaceNodeLease,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node}},
 		},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(max(a.lease/time.Second, 1))), RenewTime: &now},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: seconds, RenewTime: now},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if lease, err = leases.Get(ctx, name, metav1.GetOptions{}); err == nil {
-			lease, err = a.patchLease(ctx, lease)
+			lease, err = a.renewLease(ctx, lease)
 		}
 	}
 	if err != nil {
@@ -231,24 +231,24 @@ func (a *Agent) beginLease(ctx context.Context, name string, node types.UID) (*c
 	return lease, nil
 }
 
-// patchLease renews a Lease, provided that it has not been written meanwhile.
-func (a *Agent) patchLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": lease.UID, "resourceVersion": lease.ResourceVersion},
-		"spec": map[string]any{
-			"holderIdentity": lease.Name, "renewTime": metav1.NewMicroTime(a.clock.Now()), "leaseDurationSeconds": max(a.lease/time.Second, 1),
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return a.client.CoordinationV1().Leases(lease.Namespace).Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+// renewLease renews a Lease, provided that it has not been written meanwhile. A PUT of the whole Lease costs the server
+// half as much as a PATCH.
+func (a *Agent) renewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	renewed := lease.DeepCopy()
+	renewed.Spec.HolderIdentity = &lease.Name
+	renewed.Spec.RenewTime, renewed.Spec.LeaseDurationSeconds = a.leaseTimes()
+	return a.client.CoordinationV1().Leases(lease.Namespace).Update(ctx, renewed, metav1.UpdateOptions{})
+}
+
+// leaseTimes returns the time and the duration of a Lease that is renewed now.
+func (a *Agent) leaseTimes() (now *metav1.MicroTime, seconds *int32) {
+	return new(metav1.NewMicroTime(a.clock.Now())), new(int32(max(a.lease/time.Second, 1)))
 }
 
 // renew sends a heartbeat. If the Lease was replaced or removed, the node may have been removed
 // too.
 func (a *Agent) renew(ctx context.Context, n *registered) error {
-	lease, err := a.patchLease(ctx, n.lease)
+	lease, err := a.renewLease(ctx, n.lease)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		if _, err := a.readNode(ctx, n.Name, n.uid); err != nil {
 			return err

@@ -195,7 +195,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 			rule("", []string{"patch"}, "nodes/status", "pods/status"),
 			rule("", []string{"update"}, "pods/status"),
 			rule("", []string{"create", "patch"}, "events"),
-			rule("coordination.k8s.io", []string{"get", "create", "patch"}, "leases")),
+			rule("coordination.k8s.io", []string{"get", "create", "update"}, "leases")),
 		role(Node,
 			rule("", slices.Concat(reading(), []string{"create", "update", "patch"}), "nodes"),
 			rule("", slices.Concat(reading(), []string{"delete"}), "pods"),

@@ -112,7 +112,7 @@ func componentRestrictions(namespaces Namespaces) map[string]Restriction {
 		bootstrappolicy.NodeAgent: {
 			Whole:        []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Resource: "events"}, {Group: coordinationv1.GroupName, Resource: "leases"}},
 			Subresources: []string{"nodes/status", "pods/status"},
-			AnyPatch:     []string{"leases", "nodes/status", "pods/status", "events"},
+			AnyPatch:     []string{"nodes/status", "pods/status", "events"},
 			checkWrite:   nodeWrites{}.check,
 		},
 		bootstrappolicy.Scheduler: {
