@@ -3,6 +3,7 @@ package etcd
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -20,7 +21,7 @@ func checkDatabase(dir string) error {
 	if _, err := os.Stat(path); err != nil {
 		return nil //nolint:nilerr // a new member, or not a member's directory: etcd reports which
 	}
-	if err := readThrough(path); err != nil {
+	if err := recovered(func() error { return readThrough(path) }); err != nil {
 		return fmt.Errorf("the database %s is damaged: %.200s; %s", path, err.Error(), restoreInstead)
 	}
 	return nil
@@ -29,15 +30,8 @@ func checkDatabase(dir string) error {
 // revisionsBucket is the bucket in which etcd keeps the values, by revision.
 const revisionsBucket = "key"
 
-// readThrough checks every page of the buckets, once, in the order of their keys.
-func readThrough(path string) (err error) {
-	// bbolt maps the file into memory: a pointer out of it causes a memory fault.
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if broken := recover(); broken != nil {
-			err = fmt.Errorf("%v", broken)
-		}
-	}()
+// readThrough checks every page of the buckets, once.
+func readThrough(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -48,20 +42,34 @@ func readThrough(path string) (err error) {
 		return err
 	}
 	defer db.Close()
-	return db.View(func(tx *bolt.Tx) error {
-		size := db.Info().PageSize
-		pages := newPageReader(file, size, uint64(tx.Size())/uint64(size))
-		return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
-			check := func([]byte) {}
-			if string(name) == revisionsBucket {
-				check = func(key []byte) { mvcc.BytesToBucketKey(key) } // panics if it is not a revision
-			}
-			if root := uint64(bucket.Root()); root != 0 {
-				tree := tree{pages: pages, check: check}
-				return tree.read(root, nil)
-			}
-			return readSmall(string(name), bucket, check) // it is within a page of the list of buckets
-		})
+	return db.View(func(tx *bolt.Tx) error { return readBuckets(tx, file, db.Info().PageSize) })
+}
+
+// recovered calls a function, and returns what it panics with as an error. bbolt maps the file into memory: a pointer out
+// of it causes a memory fault.
+func recovered(read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if broken := recover(); broken != nil {
+			err = fmt.Errorf("%v", broken)
+		}
+	}()
+	return read()
+}
+
+// readBuckets checks all buckets of a database, which is read from a file in pages of a size in bytes.
+func readBuckets(tx *bolt.Tx, file io.ReaderAt, size int) error {
+	pages := newPageReader(file, size, uint64(tx.Size())/uint64(size))
+	return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
+		check := func([]byte) {}
+		if string(name) == revisionsBucket {
+			check = func(key []byte) { mvcc.BytesToBucketKey(key) } // panics if it is not a revision
+		}
+		if root := uint64(bucket.Root()); root != 0 {
+			tree := tree{pages: pages, check: check}
+			return tree.readAll(root)
+		}
+		return readSmall(string(name), bucket, check) // it is within a page of the list of buckets
 	})
 }
 

@@ -97,6 +97,31 @@ func TestKeyOfABranchThatIsTooGreatIsDamage(t *testing.T) {
 	checkFatalLine(t, err.Error(), file)
 }
 
+// Readers do not find a key that is also the first one of the next page. The pages are read in parts: the test looks at
+// every two neighbors.
+func TestKeyThatBelongsToTheNextPageIsDamage(t *testing.T) {
+	dir, file, whole := database(t, 400)
+	branch := whole[fullest(t, file, "branch"):]
+	keyOf := func(page []byte, element, at int) []byte { // at is the place of the position of the key
+		e := page[pageHeader+element*elementSize:]
+		return e[binary.NativeEndian.Uint32(e[at:]):][:binary.NativeEndian.Uint32(e[at+4:])]
+	}
+	for n := 1; n < int(binary.NativeEndian.Uint16(branch[10:])); n++ {
+		below := binary.NativeEndian.Uint64(branch[pageHeader+(n-1)*elementSize+8:])
+		leaf := whole[int(below)*os.Getpagesize():]
+		last := keyOf(leaf, int(binary.NativeEndian.Uint16(leaf[10:]))-1, 4)
+		right := bytes.Clone(last)
+		copy(last, keyOf(branch, n, 0))
+		must(t, os.WriteFile(file, whole, 0o600))
+		err := checkDatabase(dir)
+		if err == nil {
+			t.Fatalf("key %d is twice in the database, which is not noticed", n)
+		}
+		checkFatalLine(t, err.Error(), file)
+		copy(last, right)
+	}
+}
+
 // bbolt panics on another goroutine if two branches lead to a page, and descends without an end if a page leads to itself.
 func TestPageThatIsUsedTwiceIsDamage(t *testing.T) {
 	dir, file, whole := database(t, 2000)

@@ -5,6 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // The format of a page of bbolt, in bytes. Numbers are in the byte order of the machine.
@@ -28,14 +32,19 @@ type pageReader struct {
 	size int64  // of a page, in bytes
 	n    uint64 // of pages
 
-	seen   []uint64 // a bit for each page
-	window []byte   // the last bytes that were read
-	start  int64    // their position in the file
-	ahead  int64    // bytes to read at once
+	seen   []atomic.Uint64 // a bit for each page, shared with the readers of other parts of the tree
+	window []byte          // the last bytes that were read
+	start  int64           // their position in the file
+	ahead  int64           // bytes to read at once
 }
 
 func newPageReader(file io.ReaderAt, size int, n uint64) *pageReader {
-	return &pageReader{file: file, size: int64(size), n: n, seen: make([]uint64, n/64+1), ahead: int64(size)}
+	return &pageReader{file: file, size: int64(size), n: n, seen: make([]atomic.Uint64, n/64+1), ahead: int64(size)}
+}
+
+// another returns a reader for another goroutine.
+func (p *pageReader) another() *pageReader {
+	return &pageReader{file: p.file, size: p.size, n: p.n, seen: p.seen, ahead: p.size}
 }
 
 // page is a page of a tree, with the pages that continue it.
@@ -67,10 +76,9 @@ func (p *pageReader) take(id uint64) (page, error) {
 		return page{}, err
 	}
 	for at := id; at <= id+further; at++ {
-		if p.seen[at/64]&(1<<(at%64)) != 0 {
+		if p.seen[at/64].Or(1<<(at%64))&(1<<(at%64)) != 0 {
 			return page{}, fmt.Errorf("page %d is used twice", at)
 		}
-		p.seen[at/64] |= 1 << (at % 64)
 	}
 	if pageHeader+count*elementSize > len(all) {
 		return page{}, fmt.Errorf("page %d is too small for its %d keys", id, count)
@@ -140,6 +148,36 @@ type tree struct {
 	begun bool   // there is a last key
 }
 
+// readAll reads a root and all pages below it, in parts that are read concurrently.
+func (t *tree) readAll(root uint64) error {
+	p, err := t.pages.take(root)
+	if err != nil {
+		return err
+	}
+	if !p.branch {
+		return t.readLeaf(p, nil)
+	}
+	parts := make([]tree, min(p.count, runtime.GOMAXPROCS(0)))
+	firstOf := func(part int) int { return part * p.count / len(parts) }
+	var reading errgroup.Group
+	for n := range parts {
+		parts[n] = tree{pages: t.pages.another(), check: t.check}
+		reading.Go(func() error {
+			return recovered(func() error { return parts[n].readElements(p, firstOf(n), firstOf(n+1), nil) })
+		})
+	}
+	if err := reading.Wait(); err != nil {
+		return err
+	}
+	for n := 1; n < len(parts); n++ {
+		first := firstOf(n)
+		if key, err := p.slice(first, p.number(first, 0), p.number(first, 4)); err != nil || parts[n-1].begun && bytes.Compare(key, parts[n-1].last) <= 0 {
+			return fmt.Errorf("key %d of page %d is out of order", first, p.id)
+		}
+	}
+	return nil
+}
+
 // read reads a page and all pages below it. The first key must be at least from.
 func (t *tree) read(id uint64, from []byte) error {
 	p, err := t.pages.take(id)
@@ -154,7 +192,12 @@ func (t *tree) read(id uint64, from []byte) error {
 
 func (t *tree) readBranch(p page, from []byte) error {
 	p.bytes = bytes.Clone(p.bytes) // the pages below replace them
-	for i := range p.count {
+	return t.readElements(p, 0, p.count, from)
+}
+
+// readElements reads what is below some elements of a branch, whose bytes no other read replaces.
+func (t *tree) readElements(p page, first, end int, from []byte) error {
+	for i := first; i < end; i++ {
 		key, err := p.slice(i, p.number(i, 0), p.number(i, 4))
 		if err != nil {
 			return err
