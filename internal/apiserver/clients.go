@@ -57,6 +57,15 @@ func (s *Server) Workloads() (*rest.Config, error) {
 	return config, nil
 }
 
+// SharePod is the transformation of an informer of pods in this process: it drops their managed fields, and makes them
+// share their memory with the watch cache of the server. Nobody may change them.
+func (s *Server) SharePod(object any) (any, error) {
+	if pod, ok := object.(*corev1.Pod); ok {
+		return s.caches.storages.SharePod(pod), nil
+	}
+	return object, nil // the last known state of a pod that is gone: its transformation is past
+}
+
 // ProtectionController is like Client, as the user of the volume protection controller.
 func (s *Server) ProtectionController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.ProtectionController)

@@ -43,7 +43,14 @@ func newControllerContext(o completedOptions, api *apiserver.Server) (*controlle
 	if err != nil {
 		return nil, fmt.Errorf("create the client of the workloads: %w", err)
 	}
-	return controller.NewContext(client, clock.RealClock{}, o.Log)
+	shared, err := controller.NewContext(client, clock.RealClock{}, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	if err := shared.Informers.Pods.Informer().SetTransform(api.SharePod); err != nil {
+		return nil, fmt.Errorf("share pods with the API server: %w", err)
+	}
+	return shared, nil
 }
 
 // newResourceQuotas returns the ResourceQuota controller. It uses the caches of the workload controllers,

@@ -74,6 +74,7 @@ type Stack struct {
 	definitions    containers   // CustomResourceDefinitions
 	custom         sync.Map     // the resources of their instances, schema.GroupResource
 	heldForWatches atomic.Int64 // bytes, see clientWatch
+	pods           *sharedPods
 	opened         openStorages
 
 	// The workarounds that benchmarks compare with upstream's behavior: the clock of the watch
@@ -86,7 +87,7 @@ type Stack struct {
 // storage as the outermost layer. unique defines the values that no two objects of a resource may share.
 func New(store *etcd.Store, wrap Wrap, unique Unique) *Stack {
 	return &Stack{
-		store: store, wrap: wrap, unique: unique, cacheClock: progressClock{}, watchCodec: newExpiringCodec,
+		store: store, wrap: wrap, unique: unique, cacheClock: progressClock{}, watchCodec: newExpiringCodec, pods: newSharedPods(),
 		namespaces: containers{resource: corev1.Resource("namespaces")}, definitions: containers{resource: apiextensionsv1.Resource("customresourcedefinitions")},
 	}
 }
@@ -168,6 +169,9 @@ func (s *Stack) open(
 	begin := func() (*watchCache, error) {
 		direct := separateStreams{plain, etcd.SeparateStreams(config.GroupResource.String())}
 		past := &window{newFunc: newFunc}
+		if config.GroupResource == corev1.Resource("pods") {
+			past.pods = s.pods
+		}
 		cached, err := cacher.NewCacherFromConfig(cacher.Config{
 			Storage: past.bounded(direct), Versioner: versioner, GroupResource: config.GroupResource,
 			EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: resourcePrefix,

@@ -47,6 +47,7 @@ const (
 // differently.
 type window struct {
 	newFunc  func() runtime.Object
+	pods     *sharedPods                 // nil for other resources
 	compacts atomic.Pointer[compactable] // the cache; nil at first
 
 	mu     sync.Mutex
@@ -149,6 +150,7 @@ func (w *windowWatch) send(event watch.Event) bool {
 
 // restart prepares the window for a new watch.
 func (w *window) restart(progress func() error) {
+	w.pods.restart()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.progress, w.emptying = progress, false
@@ -157,6 +159,7 @@ func (w *window) restart(progress func() error) {
 // take returns the event that the cache keeps. Only events with a time become part of the cache's window: the events
 // after its initial state, except bookmarks.
 func (w *window) take(event watch.Event) watch.Event {
+	w.pods.note(event)
 	timed, ok := event.Object.(apistorage.WatchEventWithRecordTime)
 	if !ok || event.Type == watch.Bookmark {
 		return event
