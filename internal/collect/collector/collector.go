@@ -87,6 +87,7 @@ func (c *Collector) Run(ctx context.Context) {
 			workers.Go(func() { c.search(ctx) })
 		}
 	}
+	c.state.refill() // what the former Run has left
 	ended := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		c.queue.ShutDown()
@@ -132,6 +133,7 @@ func (c *Collector) next(ctx context.Context) bool {
 
 // Collect reconsiders one object: it decides, and carries out the decision.
 func (c *Collector) Collect(ctx context.Context, uid ownership.UID) Outcome {
+	c.state.refill()
 	err := c.untilCurrent(ctx, func() (ownership.Object, error) { return c.collect(ctx, uid) })
 	outcome := outcomeOf(err)
 	c.logFailure(ctx, uid, outcome)

@@ -22,7 +22,8 @@ type Events interface {
 }
 
 // Queue holds the keys of objects that wait to be reconsidered. Package queue has the one
-// for production; a simulator brings its own, to choose which key is next.
+// for production; a simulator brings its own, to choose which key is next. If it has a method Len, the number of the keys
+// that wait for a worker, it gets the dependents of a crowded owner in pieces (see state.refill).
 type Queue interface {
 	// Add adds keys: something was observed that concerns them.
 	Add(uids ...ownership.UID)
@@ -56,8 +57,8 @@ type Config struct {
 	// References is the number of owner references of an object up to which the graph keeps all of them. It keeps
 	// fewer of an object with more, and the collector reads these live before it decides. Default: 8.
 	References int
-	// Piece is the number of dependents of one owner that are queued before the lock on the graph is released. Default:
-	// ownership.Piece.
+	// Piece is the number of dependents of one owner that are queued at a time: the lock on the graph is released after
+	// each piece, and the next one comes when less than a piece waits in the queue. Default: ownership.Piece.
 	Piece int
 	// Barrier proves that no dependent was missed before a foreground or orphan deletion is completed (R15). Off
 	// is for benchmarks, and for tests that show the errors without a barrier.

@@ -91,6 +91,12 @@ func (k *keys) Add(uids ...ownership.UID) {
 	}
 }
 
+func (k *keys) Len() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.waiting)
+}
+
 func (k *keys) Retry(uid ownership.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

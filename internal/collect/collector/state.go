@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -58,6 +59,10 @@ type state struct {
 	removals listeners[string]
 	changes  listeners[[]refusal.By]
 
+	piece     int         // see Config.Piece
+	refilling sync.Mutex  // held by refill
+	crowded   atomic.Bool // the graph has objects to reconsider that are not queued; written under mu
+
 	mu    sync.Mutex
 	graph *ownership.Graph // guarded by mu, and so is all below
 	// inTerm means that the queue keeps the keys that it gets (term.go).
@@ -88,6 +93,7 @@ func newState(config Config) *state {
 	graph := ownership.NewKeeping(config.References)
 	graph.InPieces(config.Piece)
 	return &state{
+		piece:    config.Piece,
 		clock:    config.Clock,
 		graph:    graph,
 		written:  make(map[ownership.UID]string),
@@ -100,20 +106,41 @@ func newState(config Config) *state {
 	}
 }
 
-// change applies a change to the graph and enqueues the objects that it concerns. It releases the lock between the pieces
-// of the dependents of a crowded owner.
+// change applies a change to the graph and enqueues the objects that it concerns, but of the dependents of a crowded owner
+// only as many as refill does.
 func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 	s.mu.Lock()
 	uids := apply(s.graph)
-	more := s.graph.HasRest()
+	s.crowded.Store(s.graph.HasRest())
 	s.mu.Unlock()
 	s.queue.Add(uids...)
-	for more {
+	s.refill()
+}
+
+// refill enqueues further dependents of crowded owners, piece by piece, while less than a piece waits: a queue of all of
+// them would take more memory than the graph, and its maps never shrink. Each worker calls it after it has taken a key, so
+// that the queue is not empty while there are more.
+func (s *state) refill() {
+	if !s.crowded.Load() {
+		return
+	}
+	s.refilling.Lock()
+	defer s.refilling.Unlock()
+	for s.crowded.Load() && s.waiting() < s.piece {
 		s.mu.Lock()
-		uids, more = s.graph.Rest()
+		uids, more := s.graph.Rest()
+		s.crowded.Store(more)
 		s.mu.Unlock()
 		s.queue.Add(uids...)
 	}
+}
+
+// waiting returns the number of keys that wait for a worker; none if the queue cannot tell.
+func (s *state) waiting() int {
+	if q, ok := s.queue.(interface{ Len() int }); ok {
+		return q.Len()
+	}
+	return 0
 }
 
 // include adds objects to sorted ones. An object that is added to the queue twice is reconsidered twice if a worker takes

@@ -29,18 +29,11 @@ type term struct{ searched atomic.Bool }
 
 // isSearching reports whether there may be objects to be reconsidered that are not in the queue.
 func (c *Collector) isSearching() bool {
-	if c.state.hasRest() {
+	if c.state.crowded.Load() {
 		return true
 	}
 	q, ok := c.queue.(*queue.Reopening)
 	return ok && q.Forgets() && !c.term.searched.Load()
-}
-
-// hasRest reports whether a change concerns objects that are not in the queue yet.
-func (s *state) hasRest() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.graph.HasRest()
 }
 
 // beginTerm forgets the conclusions of the former term, and queues the objects that they were about.

@@ -1,5 +1,7 @@
 package ownership
 
+import "slices"
+
 // A change of a crowded owner concerns millions of objects. A graph whose lock others wait for returns them in pieces.
 
 // rest are the claimants of a crowded claim that a call has not returned.
@@ -25,15 +27,16 @@ func (g *Graph) InPieces(n int) { g.piece = n }
 func (g *Graph) HasRest() bool { return len(g.rest) > 0 }
 
 // Rest returns the next objects to reconsider, sorted, each once, and whether there are more. Like all calls, it returns
-// those that need to be reconsidered by now.
+// those that need to be reconsidered by now. Crowded owners take turns.
 func (g *Graph) Rest() (uids []UID, more bool) {
 	for left := g.piece; left > 0 && len(g.rest) > 0; {
-		last := &g.rest[len(g.rest)-1]
-		for ; left > 0 && last.next != 0; left-- {
-			last.next = g.addClaimant(last.claim, last.next, last.when)
+		of := g.rest[0]
+		g.rest = slices.Delete(g.rest, 0, 1)
+		for ; left > 0 && of.next != 0; left-- {
+			of.next = g.addClaimant(of.claim, of.next, of.when)
 		}
-		if last.next == 0 {
-			g.rest = g.rest[:len(g.rest)-1]
+		if of.next != 0 {
+			g.rest = append(g.rest, of)
 		}
 	}
 	return g.reconsider(), g.HasRest()

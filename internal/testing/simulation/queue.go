@@ -53,6 +53,9 @@ func (k *keys) Forget(ownership.UID) {}
 // Take implements collector.Queue. The scheduler takes keys itself.
 func (k *keys) Take() (ownership.UID, bool) { return "", false }
 
+// Len returns the number of keys that wait for a worker.
+func (k *keys) Len() int { return len(k.waiting) }
+
 // Done implements collector.Queue.
 func (k *keys) Done(uid ownership.UID) {
 	again := k.taken[uid]
