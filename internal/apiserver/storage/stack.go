@@ -11,7 +11,8 @@
 //	  cacher.Cacher        the watch cache; its clock is progressClock (progress.go); the layers
 //	                       below fill it, too
 //	window                 bounds the past events and states that the cache keeps (window.go), and is
-//	                       emptied when the store is quiet (emptywindow.go)
+//	                       emptied when the store is quiet (emptywindow.go); it notes the pods that an
+//	                       informer in the process shares with the cache (sharedpods.go)
 //	separateStreams        the cache's watch has its own stream to etcd (etcd.SeparateStreams)
 //	corruptErrorStorage    errors name the object that cannot be read (corrupt.go)
 //	etcd3.Store            k8s.io/apiserver: objects to bytes; its codec is expiringCodec, its decoder
