@@ -2,7 +2,6 @@ package story
 
 import (
 	"hash/maphash"
-	"maps"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ const lag = 5 * time.Second
 // membership has the story of each object.
 type membership struct {
 	members map[ownership.UID]member // the objects that have an entry
-	further map[uint64]*story        // the stories of the others, by hash of the UID: 100 000 take little memory
+	further furtherMembers           // the stories of the others, by hash of the UID
 	seed    maphash.Seed             // of that hash
 	most    int                      // bounds further
 	homes   map[string]*entry        // namespaces and definitions in stories, by namespaceKey and definitionKey
@@ -34,7 +33,7 @@ type member struct {
 func newMembership(most int) membership {
 	return membership{
 		members: map[ownership.UID]member{}, homes: map[string]*entry{},
-		further: map[uint64]*story{}, seed: maphash.MakeSeed(), most: most,
+		further: newFurtherMembers(), seed: maphash.MakeSeed(), most: most,
 	}
 }
 
@@ -43,11 +42,11 @@ func (m *membership) of(uid ownership.UID) (member, bool) {
 	if found, known := m.members[uid]; known {
 		return found, true
 	}
-	if len(m.further) == 0 {
+	if m.further.len() == 0 {
 		return member{}, false
 	}
-	s, known := m.further[m.hash(uid)]
-	return member{story: s}, known
+	s := m.further.find(m.hash(uid))
+	return member{story: s}, s != nil
 }
 
 // hash returns the hash of a UID. Collisions are practically impossible.
@@ -64,8 +63,8 @@ func (m *membership) add(s *story, e *entry) {
 // addFurther adds an object of a story that has no entry. Beyond the bound it is not known as a member: its dependents
 // begin stories of their own.
 func (m *membership) addFurther(s *story, uid ownership.UID) {
-	if len(m.further) < m.most {
-		m.further[m.hash(uid)] = s
+	if m.further.len() < m.most {
+		m.further.add(m.hash(uid), s)
 	}
 }
 
@@ -80,19 +79,14 @@ func (m *membership) drop(s *story) {
 		}
 	}
 	if s.further.all > 0 {
-		maps.DeleteFunc(m.further, func(_ uint64, of *story) bool { return of == s })
+		m.further.drop(s)
 	}
 }
 
 // moveFurther moves the objects that have no entry from one story to another.
 func (m *membership) moveFurther(from, to *story) {
-	if from.further.all == 0 {
-		return
-	}
-	for hash, s := range m.further {
-		if s == from {
-			m.further[hash] = to
-		}
+	if from.further.all > 0 {
+		m.further.move(from, to)
 	}
 }
 

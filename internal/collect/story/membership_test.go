@@ -74,12 +74,12 @@ func TestMembersWithoutEntryAreBounded(t *testing.T) {
 		s.further.all++
 		m.addFurther(s, ownership.UID(fmt.Sprint(n)))
 	}
-	if len(m.further) != m.most {
-		t.Errorf("%d objects are known, want %d", len(m.further), m.most)
+	if m.further.len() != m.most {
+		t.Errorf("%d objects are known, want %d", m.further.len(), m.most)
 	}
 	m.drop(s)
-	if len(m.further) != 0 || len(m.members) != 1 {
-		t.Errorf("without the story %d and %d objects are known", len(m.further), len(m.members))
+	if m.further.len() != 0 || len(m.members) != 1 {
+		t.Errorf("without the story %d and %d objects are known", m.further.len(), len(m.members))
 	}
 }
 

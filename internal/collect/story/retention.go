@@ -16,7 +16,7 @@ type limits struct {
 	further int // objects that are only counted
 }
 
-// bounds are the limits: 5 MB for the objects, 16 MB at most for their texts, and 2 MB for each 100 000 further objects.
+// bounds are the limits: 5 MB for the objects, 16 MB at most for their texts, and 1.2 MB for each 100 000 further objects.
 // Of the latter, the Book keeps a hash and the story, as long as it keeps the story.
 func bounds() limits {
 	return limits{stories: 500, singles: 200, objects: 15_000, bytes: 16 << 20, further: 1_000_000}
