@@ -114,7 +114,8 @@ type DeletionStatus struct {
 
 // QueueStatus is the state of the work queue.
 type QueueStatus struct {
-	Length int           `json:"length"` // queued objects
+	// Length is the number of queued objects. The dependents of one owner are queued about a thousand at a time.
+	Length int           `json:"length"`
 	Oldest time.Duration `json:"oldest"` // how long the first of them has been queued
 }
 
