@@ -15,7 +15,7 @@ import (
 // An informer of pods in the process shares the memory of the watch cache, for pods that were there before the informer
 // and for those that change later. What it has equals what the server answers, without managed fields.
 func TestInformersSharePodsWithTheWatchCache(t *testing.T) {
-	s := sharedServer(t)
+	s := startServer(t, nil)
 	namespace := s.namespace(t)
 	client, err := kubernetes.NewForConfig(s.config)
 	if err != nil {
