@@ -34,12 +34,15 @@ type Closures struct {
 	mu         sync.RWMutex
 	graph      *ownership.Graph         // guarded by mu
 	namespaces map[string]ownership.UID // guarded by mu
+	// unserved are the resources that discovery did not have after a write, with its revision; guarded by mu.
+	unserved map[string]int64
 }
 
 // NewClosures returns closures of the objects that discovery and a client show. They are empty before Run.
 func NewClosures(discovery feed.Discovery, client metadata.Interface, log *slog.Logger) *Closures {
 	return &Closures{
 		feed: feed.New(discovery, client, feed.Config{Logger: log}), graph: ownership.New(), namespaces: map[string]ownership.UID{},
+		unserved: map[string]int64{},
 	}
 }
 
@@ -54,6 +57,9 @@ func (c *Closures) WaitForInitialSync(ctx context.Context) error {
 // CatchUp waits until the writes of resources up to these revisions were observed; the keys are
 // schema.GroupResource.String. It returns a 429 if that takes too long.
 func (c *Closures) CatchUp(ctx context.Context, writes map[string]int64) error {
+	if err := c.discover(ctx, writes); err != nil {
+		return err
+	}
 	real, deadline := clock.RealClock{}, time.Duration(0)
 	for wait := firstLook; ; wait *= 2 {
 		behind := c.behind(writes)
@@ -69,6 +75,39 @@ func (c *Closures) CatchUp(ctx context.Context, writes map[string]int64) error {
 		case <-real.After(wait):
 		}
 	}
+}
+
+// discover makes the feed observe the resources that were written and that it does not know: they may be newer than its
+// last look at discovery, as custom resources are for a moment after the creation of their definition.
+func (c *Closures) discover(ctx context.Context, writes map[string]int64) error {
+	if len(c.unknown(writes)) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	if _, err := c.feed.Survey(ctx); err != nil {
+		return apierrors.NewTooManyRequests("what this deletion would delete is not known yet: "+err.Error(), 1)
+	}
+	unserved := c.unknown(writes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(c.unserved, unserved)
+	return nil
+}
+
+// unknown returns the writes of resources that the feed does not know, and that discovery may have.
+func (c *Closures) unknown(writes map[string]int64) map[string]int64 {
+	unknown := maps.Clone(writes)
+	for _, r := range c.feed.Resources() {
+		delete(unknown, r.GroupResource().String())
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	maps.DeleteFunc(unknown, func(resource string, written int64) bool {
+		seen, isUnserved := c.unserved[resource]
+		return isUnserved && seen >= written
+	})
+	return unknown
 }
 
 // behind returns a resource of which not all writes were observed, or an empty text.

@@ -1,0 +1,100 @@
+package protected_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/testing/wireserver"
+)
+
+// lateDiscovery does not know widgets at first. It counts the looks at it.
+type lateDiscovery struct {
+	feed.Discovery
+
+	shown atomic.Bool
+	looks atomic.Int32
+}
+
+// ServerGroupsAndResourcesWithContext implements feed.Discovery.
+func (d *lateDiscovery) ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	d.looks.Add(1)
+	groups, lists, err := d.Discovery.ServerGroupsAndResourcesWithContext(ctx)
+	for n := range lists {
+		if lists[n].GroupVersion == "acme.io/v1" && !d.shown.Load() {
+			lists[n] = &metav1.APIResourceList{GroupVersion: "acme.io/v1"}
+		}
+	}
+	return groups, lists, err
+}
+
+// The objects of a resource that is newer than the last look at discovery are counted, as roots and as dependents (R32).
+func TestR32_ResourcesThatWereJustDefinedAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"}, wireserver.Resource{Group: "acme.io", Name: "widgets", Kind: "Widget"})
+		d, err := discovery.NewDiscoveryClientForConfig(s.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := feed.NewClient(s.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := &lateDiscovery{Discovery: d}
+		closures := protected.NewClosures(late, client, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go closures.Run(ctx)
+		if err := closures.WaitForInitialSync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		count := func(roots ownership.Roots) int { return closures.Of(roots, protection.Limits{}).Objects }
+
+		s.Put("configmaps", metav1.ObjectMeta{Namespace: "shop", Name: "root", UID: "root"})
+		var widgets []ownership.UID
+		for n := range 10 {
+			uid := types.UID(fmt.Sprint("widget-", n))
+			widgets = append(widgets, ownership.UID(uid))
+			s.Put("widgets", metav1.ObjectMeta{Namespace: "shop", Name: string(uid), UID: uid, OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "ConfigMap", Name: "root", UID: "root"},
+			}})
+		}
+		late.shown.Store(true)
+		if err := closures.CatchUp(ctx, map[string]int64{"configmaps": 102, "widgets.acme.io": 112}); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(ownership.Roots{UIDs: widgets}); n != 10 {
+			t.Errorf("a collection of 10 counts as %d", n)
+		}
+		if n := count(ownership.Roots{UIDs: []ownership.UID{"root"}}); n != 11 {
+			t.Errorf("an owner with 10 dependents counts as %d", n)
+		}
+
+		// A resource that discovery does not have, because its definition is gone, is looked for once after each write.
+		for _, look := range []struct {
+			written int64
+			looks   int32
+		}{{113, 1}, {113, 0}, {114, 1}, {113, 0}} {
+			before := late.looks.Load()
+			if err := closures.CatchUp(ctx, map[string]int64{"gone.acme.io": look.written}); err != nil {
+				t.Fatal(err)
+			}
+			if looks := late.looks.Load() - before; looks != look.looks {
+				t.Errorf("after the write %d, discovery is looked at %d times, want %d", look.written, looks, look.looks)
+			}
+		}
+		stop()
+		synctest.Wait()
+	})
+}
