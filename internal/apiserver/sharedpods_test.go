@@ -24,11 +24,11 @@ func TestInformersSharePodsWithTheWatchCache(t *testing.T) {
 	c := s.pods(t, namespace)
 	c.create("before")
 	// With one watch of this process there is no watch cache.
-	other, err := client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
+	first, err := client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(other.Stop)
+	t.Cleanup(first.Stop)
 	shared := informers.NewSharedInformerFactory(client, 0)
 	informer, lister := shared.Core().V1().Pods().Informer(), shared.Core().V1().Pods().Lister().Pods(namespace)
 	if err := informer.SetTransform(s.SharePod); err != nil {

@@ -211,7 +211,7 @@ func eval[T any](b *tab, expression string) T {
 	return run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// until waits until an expression is true. It evaluates to nothing while the page loads itself again.
+// until waits until an expression is true. An error counts as false: the page may be loading again.
 func (b *tab) until(expression string) {
 	b.t.Helper()
 	eventually.Agrees(b.t, func() string {

@@ -55,7 +55,7 @@ func (c *Closures) WaitForInitialSync(ctx context.Context) error {
 }
 
 // CatchUp waits until the writes of resources up to these revisions were observed; the keys are
-// schema.GroupResource.String. It returns a 429 if that takes too long.
+// schema.GroupResource.String. It returns a 429 if that takes too long, or if discovery fails.
 func (c *Closures) CatchUp(ctx context.Context, writes map[string]int64) error {
 	if err := c.discover(ctx, writes); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 const mostRecent = 4096
 
 // furtherMembers has the stories of the objects that have no entry, by a hash of their UID. All but the latest are in
-// sorted runs, each at least twice as long as the next: an object takes 12 bytes. A map takes three times as much, as long
-// as it exists.
+// sorted runs, each at least twice as long as the next: an object takes 12 bytes. In a map it would take three times as
+// much, and the map would never shrink.
 type furtherMembers struct {
 	recent  map[uint64]*story
 	runs    []run    // the longest first
@@ -74,7 +74,7 @@ func (f *furtherMembers) runOf(members map[uint64]*story) run {
 	return r
 }
 
-// numberOf returns the number of a story. Few stories have so many objects.
+// numberOf returns the number of a story. It searches the stories: few have thousands of objects.
 func (f *furtherMembers) numberOf(s *story) uint32 {
 	at := slices.Index(f.stories, s)
 	if at < 0 {
