@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -116,7 +117,6 @@ func TestFaultsOfWrites(t *testing.T) {
 
 // An informer of client-go has all objects in the end, although its watches are late, end, and cannot be resumed.
 func TestFaultsOfWatches(t *testing.T) {
-	const objects = 60
 	s := startServer(t, func(c *apiserver.Config) {
 		var err error
 		if c.Faults.Plan, err = faults.ParsePlan("seed=2; watch-lag delay=1ms-20ms; watch-end delay=10ms-100ms; watch-expired rate=90%"); err != nil {
@@ -146,34 +146,38 @@ func TestFaultsOfWatches(t *testing.T) {
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	defer cancel()
-	for i := range objects {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("m", i%6)}, Data: map[string]string{"n": fmt.Sprintf("%02d", i)}}
-		var err error
-		if i < 6 {
-			_, err = own.Create(t.Context(), object, metav1.CreateOptions{})
-		} else {
-			_, err = own.Update(t.Context(), object, metav1.UpdateOptions{})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	const objects = 6
+	writes := 0
+	// client-go resumes only a watch that had events, so the writes go on until each fault has happened.
 	eventually.Agrees(t, func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		for i := objects - 6; i < objects; i++ {
-			versions := seen[fmt.Sprint("m", i%6)]
-			if want := fmt.Sprintf("%02d", i); len(versions) == 0 || versions[len(versions)-1] != want {
-				return fmt.Sprintf("m%d has the versions %v, want %s at the end", i%6, versions, want)
+		for range objects {
+			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("m", writes%objects)}, Data: map[string]string{"n": strconv.Itoa(writes)}}
+			var err error
+			if writes < objects {
+				_, err = own.Create(t.Context(), object, metav1.CreateOptions{})
+			} else {
+				_, err = own.Update(t.Context(), object, metav1.UpdateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			writes++
+		}
+		_, body := askForFaults(t, config, http.MethodGet, "")
+		for _, kind := range []string{"events late by", "ends after", "not resumed: 410 Expired"} {
+			if !strings.Contains(body, kind) {
+				return "no fault is: " + kind
 			}
 		}
 		return ""
 	})
 	eventually.Agrees(t, func() string {
-		_, body := askForFaults(t, config, http.MethodGet, "")
-		for _, kind := range []string{"events late by", "ends after", "not resumed: 410 Expired"} {
-			if !strings.Contains(body, kind) {
-				return "no fault is: " + kind
+		mu.Lock()
+		defer mu.Unlock()
+		for i := writes - objects; i < writes; i++ {
+			versions := seen[fmt.Sprint("m", i%objects)]
+			if want := strconv.Itoa(i); len(versions) == 0 || versions[len(versions)-1] != want {
+				return fmt.Sprintf("m%d has the versions %v, want %s at the end", i%objects, versions, want)
 			}
 		}
 		return ""
