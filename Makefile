@@ -85,7 +85,7 @@ race: ## the tests under the race detector, where goroutines of one process shar
 
 RUNS     ?= 20
 PACKAGES ?=
-steady: ## run the tests of each package RUNS (20) times in a shuffled order, with and without the race detector, every second time beside two processes that burn the cores; prints each failure with its seeds (days on two cores): PACKAGES=./internal/cli/... narrows it
+steady: ## run the tests of each package RUNS (20) times in a shuffled order, with and without the race detector, every second time beside two processes that burn the cores, half of them on one processor; prints each failure with its seeds, and tests that once take much longer (days on two cores): PACKAGES=./internal/cli/... narrows it
 	@go run ./test/steady -runs=$(RUNS) -unraced='$(UNRACED)' -modules='$(if $(PACKAGES),.,. $(MODULES))' $(PACKAGES)
 
 today: ## build the simulator with each of the dozen planted bugs of the day; it must find them

@@ -108,30 +108,47 @@ func (c *campaign) repeat(ctx context.Context, p pkg, mode, work, progress strin
 	if text, err := compile.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the tests of %s: %w\n%s", p.path, err, text)
 	}
-	began, failed := c.now(), c.failures
+	began, failed, took := c.now(), c.failures, durations{}
 	for n := range c.runs {
-		if err := c.once(ctx, p, attempt{number: n + 1, mode: mode, binary: binary, isLoaded: n%2 == 1}); err != nil {
+		r := attempt{number: n + 1, mode: mode, binary: binary, isLoaded: n%2 == 1, onOneProcessor: n%4 >= 2}
+		text, err := c.once(ctx, p, r)
+		if err != nil {
 			return err
 		}
+		took.add(text, r)
 	}
+	fmt.Fprint(c.out, took.long())
 	fmt.Fprintf(c.out, "%s%s: %d of %d runs failed, %s (%s)\n", p.path, mode, c.failures-failed, c.runs, c.now().Sub(began).Round(time.Second), progress)
 	return nil
 }
 
 // attempt is one run of the tests of a package.
 type attempt struct {
-	number   int
-	mode     string // plain or raced
-	binary   string
-	isLoaded bool // beside processes that burn the cores
+	number         int
+	mode           string // plain or raced
+	binary         string
+	isLoaded       bool // beside processes that burn the cores
+	onOneProcessor bool // its goroutines take turns
 }
 
-// once runs the tests once, and reports their failure.
-func (c *campaign) once(ctx context.Context, p pkg, r attempt) error {
+// String names the run: "run 4, beside a load, on one processor".
+func (r attempt) String() string {
+	text := fmt.Sprintf("run %d", r.number)
+	if r.isLoaded {
+		text += ", beside a load"
+	}
+	if r.onOneProcessor {
+		text += ", on one processor"
+	}
+	return text
+}
+
+// once runs the tests once, and reports their failure. It returns their output.
+func (c *campaign) once(ctx context.Context, p pkg, r attempt) (string, error) {
 	if r.isLoaded {
 		stop, err := startBurners(c.burners)
 		if err != nil {
-			return err
+			return "", err
 		}
 		defer stop()
 	}
@@ -140,22 +157,18 @@ func (c *campaign) once(ctx context.Context, p pkg, r attempt) error {
 	test := exec.CommandContext(limited, r.binary, "-test.shuffle=on", "-test.v=test2json", "-test.paniconexit0",
 		"-test.timeout="+c.timeout.String(), "-test.run="+c.tests)
 	test.Dir, test.WaitDelay = p.dir, time.Second
+	if r.onOneProcessor {
+		test.Env = append(os.Environ(), "GOMAXPROCS=1")
+	}
 	text, err := test.CombinedOutput()
 	if ctx.Err() != nil {
-		return errors.New("interrupted")
+		return "", errors.New("interrupted")
 	}
 	if err == nil {
-		return nil
+		return string(text), nil
 	}
 	c.failures++
-	load := ""
-	if r.isLoaded {
-		load = ", beside a load"
-	}
-	fmt.Fprintf(c.out, "FAIL %s%s, run %d%s: %v\n%s", p.path, r.mode, r.number, load, err, summary(string(text)))
+	fmt.Fprintf(c.out, "FAIL %s%s, %s: %v\n%s", p.path, r.mode, r, err, summary(string(text)))
 	name := strings.NewReplacer("/", "_", " ", "").Replace(fmt.Sprintf("%s%s_%d.txt", p.path, r.mode, r.number))
-	if err := os.WriteFile(filepath.Join(c.output, name), text, 0o600); err != nil {
-		return err
-	}
-	return nil
+	return string(text), os.WriteFile(filepath.Join(c.output, name), text, 0o600)
 }

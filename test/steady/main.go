@@ -1,6 +1,7 @@
 // Command steady runs the tests of packages many times, each time in another order, with and without the race detector,
-// on free cores and beside processes that keep the cores busy. It prints each failure with its seeds. A test that
-// fails once in many runs hides a defect, of the product or of the test.
+// on free cores and beside processes that keep the cores busy, on all processors and on one. It prints each failure with
+// its seeds, and the tests that once took much longer than in most runs. A test that fails once in many runs hides a
+// defect, of the product or of the test.
 package main
 
 import (

@@ -26,7 +26,7 @@ func TestFailuresAreReportedWithTheirSeeds(t *testing.T) {
 	}
 	for _, want := range []string{
 		`(?m)^FAIL example.com/sometimes, run 2, beside a load: exit status 1$`,
-		`(?m)^FAIL example.com/sometimes, run 4, beside a load: exit status 1$`,
+		`(?m)^FAIL example.com/sometimes, run 4, beside a load, on one processor: exit status 1$`,
 		`order: -test.shuffle=\d+\n`,
 		`TestSometimes failed\n.*seed=42\n.*something went wrong\n`,
 		`(?m)^example.com/sometimes: 2 of 4 runs failed, \d+s \(package 1 of 1\)$`,
@@ -52,5 +52,17 @@ func TestSummaryOfATestThatPanics(t *testing.T) {
 	got := summary("-test.shuffle 7\n=== RUN   TestA\npanic: no [recovered]\n\ngoroutine 1 [running]:\n")
 	if !strings.Contains(got, "-test.shuffle=7") || !strings.Contains(got, "panic: no") {
 		t.Errorf("summary:\n%s", got)
+	}
+}
+
+func TestTestsThatAreOnceLongAreNamed(t *testing.T) {
+	took := durations{}
+	for n, seconds := range []string{"2.90", "141.30", "3.10"} {
+		took.add("\x16=== RUN   TestA\n\x16--- PASS: TestA ("+seconds+"s)\n\x16--- PASS: TestAlwaysLong (100.00s)\n\x16--- PASS: TestShort (0.00s)\nPASS\n",
+			attempt{number: n + 1, onOneProcessor: n == 1})
+	}
+	want := "LONG TestA took 2m21.3s in run 2, on one processor, and 3.1s in most: it may wait for something that need not happen\n"
+	if got := took.long(); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
