@@ -30,7 +30,7 @@ func TestR15_ObjectThatGoesDuringTheListLeavesNothing(t *testing.T) {
 				}
 			})
 			c := collector.New(&lateList{w.Server, func() { w.Create(pod) }, func() { w.Remove(podRef("pod"), background) }},
-				collector.Config{Queue: w.keys, Detachers: 1})
+				collector.Config{Queue: w.keys, Workers: 1})
 			w.Connect(c.Sink())
 			w.c = c
 			w.settle()

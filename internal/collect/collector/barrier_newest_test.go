@@ -99,7 +99,7 @@ func TestR15_AnotherHistoryIsNotTrusted(t *testing.T) {
 func TestR15_RevisionsThatWentBackwards(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")
-	w.c = collector.New(&aheadServer{w.Server}, collector.Config{Queue: w.keys, Detachers: 1})
+	w.c = collector.New(&aheadServer{w.Server}, collector.Config{Queue: w.keys, Workers: 1})
 	w.Connect(w.c.Sink())
 	w.set("web")
 	w.Remove(setRef("web"), orphan)

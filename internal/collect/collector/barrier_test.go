@@ -261,7 +261,7 @@ func TestR15_NothingKnownProvesNothing(t *testing.T) {
 		w.Hold(kind)
 	}
 	blind := &blindServer{w.Server}
-	c := collector.New(blind, collector.Config{Queue: w.keys, Detachers: 1})
+	c := collector.New(blind, collector.Config{Queue: w.keys, Workers: 1})
 	w.Connect(c.Sink())
 	feed.Replace(c.Sink(), setKind, []ownership.Object{{
 		UID: "web", Kind: setKind, Namespace: space, Name: "web", ResourceVersion: "9",

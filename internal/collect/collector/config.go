@@ -45,11 +45,9 @@ type Queue interface {
 type Config struct {
 	// Workers is the number of objects that are reconsidered concurrently. The more there are, the more writes
 	// share a transaction of the store and a sync of its disk, until the processors are busy; the Limiter adapts
-	// the number of requests to the server's capacity. Default: 64.
+	// the number of requests to the server's capacity. As many dependents of an owner that is orphaned are detached
+	// concurrently; with 1 Collect starts no goroutine. Default: 64.
 	Workers int
-	// Detachers is the number of dependents of one owner that are detached concurrently when it
-	// is orphaned. With 1 Collect starts no goroutine. Default: 16.
-	Detachers int
 	// Batch is the number of unknown owners of one kind and namespace that an object must name
 	// for them to be read with one list, unless the kind has many more objects. Fewer are read
 	// one by one. Default: 16.
@@ -109,7 +107,6 @@ const (
 // completed returns the config with its defaults.
 func (config Config) completed() Config {
 	config.Workers = positiveOr(config.Workers, 64)
-	config.Detachers = positiveOr(config.Detachers, 16)
 	config.Batch = positiveOr(config.Batch, 16)
 	config.References = positiveOr(config.References, 8)
 	config.Piece = positiveOr(config.Piece, ownership.Piece)

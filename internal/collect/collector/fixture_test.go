@@ -56,7 +56,7 @@ func newFixtureWith(t tester, config collector.Config) *fixture {
 	if config.Clock == nil {
 		config.Clock = w.clock
 	}
-	config.Detachers = 1
+	config.Workers = 1
 	config.Logger = slog.New(slog.NewTextHandler(&w.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w.c = collector.New(w.Server, config)
 	w.Serve(podKind, ownership.Namespaced)

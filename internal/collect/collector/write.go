@@ -143,7 +143,7 @@ func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
 	var refused atomic.Pointer[refusedError] // of one dependent; any other error counts more
-	err := pace.Each(c.config.Detachers, d.Dependents, func(dependent ownership.UID) error {
+	err := pace.Each(c.config.Workers, d.Dependents, func(dependent ownership.UID) error {
 		err := c.untilCurrent(ctx, func() (ownership.Object, error) {
 			return c.detach(ctx, owner, dependent)
 		})

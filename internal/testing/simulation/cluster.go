@@ -71,7 +71,7 @@ func (w *cluster) start(s Step) {
 	}
 	w.in.collector = collector.New(api{w}, collector.Config{
 		Barrier:    w.barrier,
-		Detachers:  1,
+		Workers:    1,
 		Lists:      w.workers,
 		Batch:      2, // the smallest size with which both ways of reading claims are used
 		Records:    16,
