@@ -59,7 +59,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 	err = admissionchain.Apply(ctx, f.base, admissionchain.Config{
 		Client: f.client, Informers: f.informers, Mapper: f.mapper, Flow: flow,
 		Restrictions: access.Restrictions, Outlived: outlived.check, Now: c.Now,
-		Served: f.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: f.mapper, Metadata: f.objects}.Exists, Backlog: companions.backlog,
+		Served: f.served, OwnerExists: ownerreferences.Lookup{Mapper: f.mapper, Metadata: f.objects}.Exists, Backlog: companions.backlog,
 		MergeTypes: f.mergeTypes, Webhooks: f.webhooks(),
 		Features: c.Features, Disabled: slices.Concat(c.DisabledPlugins, admissionchain.Later(c.kubernetes.Minor())), File: c.AdmissionConfig,
 	})

@@ -58,7 +58,7 @@ type Config struct {
 	Flow         *deleteflow.Flow
 	Restrictions *restriction.Restrictions
 	// Served, OwnerExists and Backlog are for the plug-ins that check owner references.
-	Served      ownerreferences.FindServed
+	Served      ownerreferences.Kinds
 	OwnerExists ownerreferences.Exists
 	Backlog     func(namespace string) int
 	// Outlived returns an error if the user may not read an object of the added entries: objects that a

@@ -2,6 +2,7 @@ package admissionchain
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/admission"
@@ -14,6 +15,8 @@ import (
 // not read the object of that entry (R28). Otherwise the deletion of the first object would tell the user
 // whether the second one exists.
 //
+// A write adds at most maxAdded entries: each costs a check of the user's rights.
+//
 // An entry in a template counts like an entry of the object itself: a controller copies it to the objects
 // that it creates. So the users who write templates need the permission, and the controllers that copy them
 // do not.
@@ -22,6 +25,9 @@ type outlived struct {
 
 	check func(ctx context.Context, who user.Info, namespace string, added []protection.Outlived) error
 }
+
+// maxAdded is the maximum number of entries that a write adds to an object and its templates: eight full lists.
+const maxAdded = 8 * protection.MaxOutlives
 
 func newOutlived(check func(context.Context, user.Info, string, []protection.Outlived) error) admission.ValidationInterface {
 	return outlived{admission.NewHandler(admission.Create, admission.Update), check}
@@ -37,6 +43,10 @@ func (p outlived) Validate(ctx context.Context, a admission.Attributes, _ admiss
 	added := protection.Missing(entries, entriesIn(a.GetOldObject()))
 	if len(added) == 0 {
 		return nil
+	}
+	if len(added) > maxAdded {
+		return admission.NewForbidden(a, fmt.Errorf("the annotations %s of the object and of its templates add %d entries, and may add %d in one write",
+			protection.Annotation, len(added), maxAdded))
 	}
 	if err := p.check(ctx, who, namespaceOf(a), added); err != nil {
 		return admission.NewForbidden(a, err)

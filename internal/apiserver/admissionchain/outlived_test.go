@@ -1,15 +1,21 @@
 package admissionchain
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -49,6 +55,49 @@ func TestR28_EntriesInTemplatesCount(t *testing.T) {
 	} {
 		if got := entriesIn(test.object); len(got) != test.want {
 			t.Errorf("%s: %v, want %d", name, got, test.want)
+		}
+	}
+}
+
+// R28: the entries of one write are bounded, however many templates it has, and entries that are there already do not count.
+func TestR28_AWriteAddsFewEntries(t *testing.T) {
+	set := func(templates int) *appsv1.StatefulSet {
+		s := &appsv1.StatefulSet{}
+		for i := range templates {
+			var entries []protection.Outlived
+			for n := range protection.MaxOutlives {
+				entries = append(entries, protection.Outlived{Finalizer: fmt.Sprintf("example.com/x%d-%d", i, n)})
+			}
+			list, err := json.Marshal(entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Spec.VolumeClaimTemplates = append(s.Spec.VolumeClaimTemplates, corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{protection.Annotation: string(list)}},
+			})
+		}
+		return s
+	}
+	for name, test := range map[string]struct {
+		old    runtime.Object
+		wants  int // templates
+		checks int
+	}{
+		"as many as may be":         {nil, maxAdded / protection.MaxOutlives, maxAdded},
+		"one list more":             {nil, maxAdded/protection.MaxOutlives + 1, -1},
+		"very many":                 {nil, 800, -1},
+		"very many, but one is new": {set(800), 801, protection.MaxOutlives},
+	} {
+		checks := -1
+		p := newOutlived(func(_ context.Context, _ user.Info, _ string, added []protection.Outlived) error {
+			checks = len(added)
+			return nil
+		})
+		a := admission.NewAttributesRecord(set(test.wants), test.old, appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "ns", "s",
+			appsv1.SchemeGroupVersion.WithResource("statefulsets"), "", admission.Create, nil, true, &user.DefaultInfo{Name: "ann"})
+		err := p.Validate(t.Context(), a, nil)
+		if checks != test.checks || apierrors.IsForbidden(err) != (test.checks < 0) {
+			t.Errorf("%s: %d rights are checked (%v), want %d", name, checks, err, test.checks)
 		}
 	}
 }

@@ -15,12 +15,18 @@ import (
 )
 
 // entriesIn returns the entries of all annotations of R28 in an object: in its metadata and in the metadata of all
-// templates that it contains. A list that cannot be parsed has no entries; it protects as always.
+// templates that it contains, each once. A list that cannot be parsed has no entries; it protects as always.
 func entriesIn(obj runtime.Object) []protection.Outlived {
 	var entries []protection.Outlived
+	seen := map[protection.Outlived]bool{}
 	found := func(annotation string) {
 		others, _ := protection.ParseOutlives(annotation)
-		entries = append(entries, protection.Missing(others, entries)...)
+		for _, o := range others {
+			if !seen[o] {
+				seen[o] = true
+				entries = append(entries, o)
+			}
+		}
 	}
 	switch o := obj.(type) {
 	case nil:

@@ -53,9 +53,9 @@ func NewServed(minor uint, definitions func() cache.Store, read ReadDefinition, 
 // IsBuiltin reports whether objects of a built-in kind are stored under the name of a resource.
 func (s *Served) IsBuiltin(resource schema.GroupResource) bool { return s.stored[resource] }
 
-// ResourceOf implements ownerreferences.FindServed. A kind is served in all versions or in none:
+// ResourceOf implements ownerreferences.Kinds. A kind is served in all versions or in none:
 // the version of an owner reference is a hint (R1).
-func (s *Served) ResourceOf(ctx context.Context, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
+func (s *Served) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
 	if resource, ok := s.builtin[kind]; ok {
 		return resource, true
 	}
@@ -70,17 +70,14 @@ func (s *Served) ResourceOf(ctx context.Context, kind schema.GroupKind) (ownerre
 			}
 		}
 	}
-	if resource, ok := s.aggregated(kind); ok {
-		return resource, true
-	}
-	return s.readKind(ctx, kind)
+	return s.aggregated(kind)
 }
 
-// readKind reads the definition of a kind that is not in the cache: a client that has seen the definition
-// established may be ahead of the cache. It reads the definition with the usual plural of the kind; a kind
-// with another plural is served once the cache has it.
-func (s *Served) readKind(ctx context.Context, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
-	if !strings.Contains(kind.Group, ".") || kind.Kind == "" {
+// ReadResourceOf implements ownerreferences.Kinds. It reads the definition of a kind that is not in the cache: a client
+// that has seen the definition established may be ahead of the cache. It reads the definition with the usual plural of the
+// kind; a kind with another plural is served once the cache has it. Before the API is installed, it reads nothing.
+func (s *Served) ReadResourceOf(ctx context.Context, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
+	if s.definitions() == nil || !strings.Contains(kind.Group, ".") || kind.Kind == "" {
 		return ownerreferences.ServedResource{}, false // the group of a definition has a dot
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))

@@ -63,7 +63,13 @@ func TestServedAheadOfTheCache(t *testing.T) {
 			}, func(schema.GroupKind) (ownerreferences.ServedResource, bool) {
 				return ownerreferences.ServedResource{}, false
 			})
-			resource, served := s.ResourceOf(t.Context(), test.kind)
+			resource, served := s.ResourceOf(test.kind)
+			if reads > 0 {
+				t.Errorf("%d reads before it is to be read", reads)
+			}
+			if !served {
+				resource, served = s.ReadResourceOf(t.Context(), test.kind)
+			}
 			if served != test.served || reads != test.reads {
 				t.Errorf("served: %t with %d reads, want %t with %d", served, reads, test.served, test.reads)
 			}

@@ -29,7 +29,11 @@ func Added(before, after metav1.Object) []Outlived {
 
 // Missing returns the entries that another list lacks.
 func Missing(entries, from []Outlived) []Outlived {
-	return slices.DeleteFunc(slices.Clone(entries), func(o Outlived) bool { return slices.Contains(from, o) })
+	there := make(map[Outlived]bool, len(from)) // an object with templates has any number of entries
+	for _, o := range from {
+		there[o] = true
+	}
+	return slices.DeleteFunc(slices.Clone(entries), func(o Outlived) bool { return there[o] })
 }
 
 // copiers are the users of controllers that make objects from templates, labels and annotations included.

@@ -21,18 +21,29 @@ const PluginName = "OwnerReferencesPermissionEnforcement"
 // concurrent use.
 type Admission struct {
 	*admission.Handler
-	served    FindServed
+	kinds     Kinds
 	authorize authorizer.UnconditionalAuthorizer
 }
+
+// Kinds finds the resources of served kinds.
+type Kinds interface {
+	// ResourceOf implements Served, without I/O.
+	ResourceOf(kind schema.GroupKind) (r ServedResource, ok bool)
+	// ReadResourceOf reads the resource of a kind that ResourceOf does not know: its cache may be behind the client.
+	ReadResourceOf(ctx context.Context, kind schema.GroupKind) (r ServedResource, ok bool)
+}
+
+// maxReads bounds the kinds that are read for one write: the server reads them for a user who may have no rights.
+const maxReads = 4
 
 var _ admission.ValidationInterface = (*Admission)(nil)
 
 // NewAdmission returns an Admission; authorize decides about permissions.
-func NewAdmission(served FindServed, authorize authorizer.UnconditionalAuthorizer) (*Admission, error) {
-	if served == nil || authorize == nil {
-		return nil, errors.New("ownerreferences: served and authorize are required")
+func NewAdmission(kinds Kinds, authorize authorizer.UnconditionalAuthorizer) (*Admission, error) {
+	if kinds == nil || authorize == nil {
+		return nil, errors.New("ownerreferences: kinds and authorize are required")
 	}
-	return &Admission{admission.NewHandler(admission.Create, admission.Update), served, authorize}, nil
+	return &Admission{admission.NewHandler(admission.Create, admission.Update), kinds, authorize}, nil
 }
 
 // Validate implements admission.ValidationInterface.
@@ -41,7 +52,7 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	if !ok {
 		return nil
 	}
-	permissions, errs := Check(w, func(kind schema.GroupKind) (ServedResource, bool) { return p.served(ctx, kind) })
+	permissions, errs := Check(w, p.served(ctx))
 	if len(errs) > 0 {
 		return admission.NewForbidden(a, errs.ToAggregate())
 	}
@@ -51,6 +62,26 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 		}
 	}
 	return nil
+}
+
+// served returns the kinds that are served for one write. It looks up each kind once, and reads at most maxReads.
+func (p *Admission) served(ctx context.Context) Served {
+	type answer struct {
+		resource ServedResource
+		ok       bool
+	}
+	known, reads := map[schema.GroupKind]answer{}, 0
+	return func(kind schema.GroupKind) (ServedResource, bool) {
+		a, isKnown := known[kind]
+		if !isKnown {
+			if a.resource, a.ok = p.kinds.ResourceOf(kind); !a.ok && reads < maxReads {
+				reads++
+				a.resource, a.ok = p.kinds.ReadResourceOf(ctx, kind)
+			}
+			known[kind] = a
+		}
+		return a.resource, a.ok
+	}
 }
 
 // writeOf returns the write to check; false if it does not write an object's metadata.

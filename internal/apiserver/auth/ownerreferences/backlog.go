@@ -52,7 +52,8 @@ func (p *BacklogLimit) Validate(ctx context.Context, a admission.Attributes, _ a
 		return nil
 	}
 	backlog := -1
-	for _, ref := range w.Wants {
+	// OwnerReferencesPermissionEnforcement refuses more references, if it is not disabled.
+	for _, ref := range w.Wants[:min(len(w.Wants), MaxReferences)] {
 		if _, had := find(w.Old, ref.UID); had {
 			continue
 		}

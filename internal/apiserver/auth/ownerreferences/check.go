@@ -20,7 +20,6 @@
 package ownerreferences
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -47,9 +46,6 @@ type Write struct {
 
 // Served returns the resource of a kind; ok is false for a kind that is not served.
 type Served func(schema.GroupKind) (r ServedResource, ok bool)
-
-// FindServed is like Served, but may have to read the answer.
-type FindServed func(context.Context, schema.GroupKind) (r ServedResource, ok bool)
 
 // ServedResource is the resource that serves the objects of a kind.
 type ServedResource struct {
@@ -96,7 +92,7 @@ func Check(w Write, served Served) ([]Permission, field.ErrorList) {
 		errs = append(errs, field.Forbidden(path, "nodes may not set the owners of nodes"))
 	}
 	if len(w.Wants) > MaxReferences && len(w.Wants) > len(w.Old) {
-		errs = append(errs, field.TooMany(path, len(w.Wants), MaxReferences))
+		return nil, append(errs, field.TooMany(path, len(w.Wants), MaxReferences)) // before any of them is looked up
 	}
 	var permissions []Permission
 	if !w.Creates && !onlyRemoves(w.Old, w.Wants) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,18 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-func findServed(_ context.Context, kind schema.GroupKind) (ServedResource, bool) { return served(kind) }
+// kinds serves the kinds of served, and counts what it is asked.
+type kinds struct{ lookups, reads int }
+
+func (k *kinds) ResourceOf(kind schema.GroupKind) (ServedResource, bool) {
+	k.lookups++
+	return served(kind)
+}
+
+func (k *kinds) ReadResourceOf(context.Context, schema.GroupKind) (ServedResource, bool) {
+	k.reads++
+	return ServedResource{}, false
+}
 
 func served(kind schema.GroupKind) (ServedResource, bool) {
 	where, ok := map[schema.GroupKind]ServedResource{
@@ -172,7 +184,7 @@ func TestRefusalNamesTheMissingRule(t *testing.T) {
 			`metadata.ownerReferences[0].kind: Invalid value: "Widget"`,
 		}},
 	} {
-		p, err := NewAdmission(findServed, test.may)
+		p, err := NewAdmission(&kinds{}, test.may)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,11 +205,44 @@ func TestRefusalNamesTheMissingRule(t *testing.T) {
 // AD-06: the plug-in needs its dependencies.
 func TestAdmissionNeedsBoth(t *testing.T) {
 	for _, p := range []struct {
-		served    FindServed
+		kinds     Kinds
 		authorize authorizer.UnconditionalAuthorizer
-	}{{nil, rights{}}, {findServed, nil}} {
-		if _, err := NewAdmission(p.served, p.authorize); err == nil {
+	}{{nil, rights{}}, {&kinds{}, nil}} {
+		if _, err := NewAdmission(p.kinds, p.authorize); err == nil {
 			t.Error("no error")
+		}
+	}
+}
+
+// A write costs a bounded number of reads, whatever it names, and whoever sends it: too many references cost none.
+func TestReferencesCostFewReads(t *testing.T) {
+	unserved := func(n int, format string) (all []metav1.OwnerReference) {
+		for i := range n {
+			all = append(all, ref(fmt.Sprintf(format, i)))
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		owners         []metav1.OwnerReference
+		lookups, reads int
+	}{
+		"far too many":            {unserved(4000, "x.io/Kind%d o u%[1]d!"), 0, 0},
+		"each of another kind":    {unserved(MaxReferences, "x.io/Kind%d o u%[1]d!"), MaxReferences, maxReads},
+		"all of one kind":         {unserved(MaxReferences, "x.io/Kind o u%d!"), 1, 1},
+		"all of a served kind":    {many(MaxReferences), 1, 0},
+		"of kinds that are mixed": {append(many(3), unserved(2, "x.io/Kind o u%d")...), 2, 1},
+	} {
+		k := &kinds{}
+		p, err := NewAdmission(k, rights{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		review := &authorizationv1.SelfSubjectAccessReview{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.owners}}
+		gvk := authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")
+		_ = p.Validate(t.Context(), admission.NewAttributesRecord(review, nil, gvk, "", "", authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews"),
+			"", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"}), nil)
+		if k.lookups != test.lookups || k.reads != test.reads {
+			t.Errorf("%s: %d lookups and %d reads, want %d and %d", name, k.lookups, k.reads, test.lookups, test.reads)
 		}
 	}
 }
