@@ -88,16 +88,15 @@ func (r *roster) find(name string) (registered, bool) {
 }
 
 // keepNodes registers the nodes and sends their heartbeats until ctx ends. A node that is removed
-// from the API is not registered again: the removal was intended.
+// from the API is not registered again: the removal was intended. The heartbeats do not wait for a node that
+// cannot be registered, which an admission policy may refuse.
 func (a *Agent) keepNodes(ctx context.Context) {
 	nodes := &roster{nodes: map[string]registered{}}
-	a.each(ctx, func(n Node) { a.keepRegistering(ctx, n, nodes) })
-	if ctx.Err() == nil {
-		a.log.InfoContext(ctx, "nodes registered", "count", len(a.nodes))
-		a.registered()
-	}
+	var registering sync.WaitGroup
+	registering.Go(func() { a.keepRegistering(ctx, nodes) })
+	defer registering.Wait()
 	for a.pause(ctx, a.lease/renewals) {
-		a.each(ctx, func(n Node) {
+		a.each(ctx, slices.Collect(maps.Values(a.nodes)), func(n Node) {
 			node, ok := nodes.find(n.Name)
 			if !ok {
 				return
@@ -134,9 +133,26 @@ func (a *Agent) beat(ctx context.Context, n *registered) error {
 	return nil
 }
 
-// keepRegistering registers a node and retries until it succeeds or ctx ends.
-func (a *Agent) keepRegistering(ctx context.Context, n Node, nodes *roster) {
-	for {
+// keepRegistering registers all nodes, and tries again those that failed until there are none or ctx ends.
+func (a *Agent) keepRegistering(ctx context.Context, nodes *roster) {
+	for missing := slices.Collect(maps.Values(a.nodes)); ; {
+		if missing = a.registerThose(ctx, missing, nodes); len(missing) == 0 {
+			break
+		}
+		if !a.pause(ctx, retryAfter) {
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		a.log.InfoContext(ctx, "nodes registered", "count", len(a.nodes))
+		a.registered()
+	}
+}
+
+// registerThose registers nodes, each with one try, and returns those that are still to be registered.
+func (a *Agent) registerThose(ctx context.Context, those []Node, nodes *roster) (missing []Node) {
+	var mu sync.Mutex // for missing
+	a.each(ctx, those, func(n Node) {
 		node, err := a.register(ctx, n)
 		if err == nil {
 			nodes.add(node)
@@ -145,14 +161,15 @@ func (a *Agent) keepRegistering(ctx context.Context, n Node, nodes *roster) {
 		if ctx.Err() == nil {
 			a.failures.Warn(ctx, "node not registered", n.Name, err, "node", n.Name)
 		}
-		if !a.pause(ctx, retryAfter) {
-			return
-		}
-	}
+		mu.Lock()
+		defer mu.Unlock()
+		missing = append(missing, n)
+	})
+	return missing
 }
 
-// each calls do for all nodes, a limited number of them concurrently.
-func (a *Agent) each(ctx context.Context, do func(Node)) {
+// each calls do for nodes, a limited number of them concurrently, until ctx ends.
+func (a *Agent) each(ctx context.Context, nodes []Node, do func(Node)) {
 	todo := make(chan Node)
 	var working sync.WaitGroup
 	for range registrars {
@@ -162,7 +179,7 @@ func (a *Agent) each(ctx context.Context, do func(Node)) {
 			}
 		})
 	}
-	for _, n := range a.nodes {
+	for _, n := range nodes {
 		if ctx.Err() != nil {
 			break
 		}

@@ -2,15 +2,22 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
@@ -69,4 +76,54 @@ func TestReadinessOfNodesIsTold(t *testing.T) {
 	if !slices.Equal(told, want) {
 		t.Errorf("%q, want %q", told, want)
 	}
+}
+
+// TestNodeThatIsRefusedDelaysNoOther: the other nodes send their heartbeats while one cannot be registered, and it is
+// registered when it may be.
+func TestNodeThatIsRefusedDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var isAllowed atomic.Bool
+		client.PrependReactor("create", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			node := action.(clienttesting.CreateAction).GetObject().(*corev1.Node)
+			if node.Name == "refused" && !isAllowed.Load() {
+				return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), node.Name, errors.New("a policy"))
+			}
+			return false, nil, nil
+		})
+		complete := make(chan struct{})
+		a, err := New(Config{
+			Client: client, Runtime: simulated.New(clock.RealClock{}), Logger: slog.New(slog.DiscardHandler),
+			Nodes: []Node{{Name: "good"}, {Name: "refused"}}, Registered: func() { close(complete) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		a.events.Start()
+		running.Go(func() { a.events.Run(ctx) })
+		running.Go(func() { a.keepNodes(ctx) })
+		time.Sleep(10 * a.lease)
+		lease, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, "good", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if age := time.Since(lease.Spec.RenewTime.Time); age > a.lease/renewals {
+			t.Errorf("the Lease of the good node was renewed %s ago", age)
+		}
+		select {
+		case <-complete:
+			t.Error("all nodes count as registered")
+		default:
+		}
+		isAllowed.Store(true)
+		<-complete
+		if _, err := client.CoreV1().Nodes().Get(ctx, "refused", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		stop()
+		a.queue.ShutDown()
+		running.Wait()
+	})
 }
