@@ -188,9 +188,11 @@ func TestAdvanceEndsAGracePeriod(t *testing.T) {
 // awaitRunning watches a pod until it runs.
 func awaitRunning(t *testing.T, s *server, path string) {
 	t.Helper()
-	deadline, cancel := context.WithTimeout(t.Context(), time.Minute)
+	deadline, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	for deadline.Err() == nil {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for ; deadline.Err() == nil; <-again.C {
 		_, pod, _ := s.persist(http.MethodGet, path, "")
 		status, _ := pod["status"].(map[string]any)
 		if status["phase"] == "Running" {
@@ -236,7 +238,9 @@ func TestPlaneEndsWithAKilledTest(t *testing.T) {
 		_, err := os.Stat(filepath.Dir(kubeconfig))
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	for deadline := time.Now().Add(time.Minute); !gone(); {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for deadline := time.Now().Add(3 * time.Minute); !gone(); <-again.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s is still there", filepath.Dir(kubeconfig))
 		}

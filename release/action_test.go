@@ -188,7 +188,7 @@ func becomesAbsent(t *testing.T, dir string) bool {
 	t.Helper()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
-	deadline := time.After(time.Minute)
+	deadline := time.After(3 * time.Minute)
 	for {
 		if _, err := os.Stat(dir); os.IsNotExist(err) {
 			return true

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"io"
@@ -86,7 +87,7 @@ func (s *server) validates(t *testing.T, namespace string, client admissionregis
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := configurations.Delete(t.Context(), created.Name, metav1.DeleteOptions{}); err != nil && t.Context().Err() == nil {
+		if err := configurations.Delete(context.WithoutCancel(t.Context()), created.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -88,7 +88,7 @@ func startOurs(t *testing.T) *rest.Config {
 	case err := <-ended:
 		ended <- nil
 		t.Fatal("our server did not start: ", err)
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("our server does not become ready")
 	}
 	return nil

@@ -20,7 +20,7 @@ func TestLargeDeletionsAreConfirmed(t *testing.T) {
 	k.apply(t, namespace, manyConfigMaps(6))
 	k.apply(t, namespace, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, labels: {app: web}}, spec: {replicas: 8, selector: {matchLabels: {app: web}},
 		template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: x}]}}}}`)
-	k.run(t, "rollout", "status", "deployment/web", "-n", namespace, "--timeout=60s")
+	k.run(t, "rollout", "status", "deployment/web", "-n", namespace, "--timeout=3m")
 	k.run(t, "create", "clusterrole", "deleter", "--verb=get,list,patch,update,delete,deletecollection", "--resource=*.*")
 	k.run(t, "create", "clusterrolebinding", "deleter", "--clusterrole=deleter", "--user=dora")
 
@@ -46,7 +46,7 @@ func TestLargeDeletionsAreConfirmed(t *testing.T) {
 	for _, whole := range []struct{ object, says string }{
 		{"deployment/web", "Deployment.apps shop/web: gone"}, {"namespace/shop", "Namespace shop: gone"},
 	} {
-		out, stderr, code := deleteAsPreviewed(t, p, whole.object, "--wait", "--timeout", "60s")
+		out, stderr, code := deleteAsPreviewed(t, p, whole.object, "--wait", "--timeout", "3m")
 		if code != 0 || !strings.Contains(out, whole.says) {
 			t.Errorf("%s: exit code %d: %s%s", whole.object, code, out, stderr)
 		}

@@ -19,7 +19,7 @@ func TestDeleteWhenUnused(t *testing.T) {
 	const by = "in use by ServiceAccount NS/user (imagePullSecrets[0].name)"
 	label := func() string { return k.get(t, namespace, "secret/key", `{.metadata.labels.coppice\.dev/protect}`) }
 
-	out, stderr, code := tool(t, p, namespace, "delete", "secret/key", "--when-unused", "--max=1", "--timeout=2s")
+	out, stderr, code := tool(t, p, namespace, "delete", "secret/key", "--when-unused", "--max=1", "--timeout=10s")
 	if code != 7 || !strings.Contains(stderr, strings.ReplaceAll(by, "NS", namespace)) || !strings.Contains(out, "Secret "+namespace+"/key: timed out") {
 		t.Errorf("exit code %d\n%s%s", code, out, stderr)
 	}

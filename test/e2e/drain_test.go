@@ -28,7 +28,7 @@ func TestDrainWaitsForTheBudget(t *testing.T) {
 	k.run(t, "create", "poddisruptionbudget", "-n", namespace, "web", "--selector=app=web", "--min-available=3")
 	eventuallyBudget(t, k, namespace, "3 3 3 0 InsufficientPods")
 	node := k.get(t, namespace, pods[0], "{.spec.nodeName}")
-	out, errs, err := k.try(t, "", "drain", node, "--timeout=2s")
+	out, errs, err := k.try(t, "", "drain", node, "--timeout=10s")
 	if err == nil || !strings.Contains(errs, "Cannot evict pod as it would violate the pod's disruption budget.") {
 		t.Errorf("drain: %v\n%s%s", err, out, errs)
 	}

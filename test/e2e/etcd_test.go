@@ -60,9 +60,10 @@ func startEtcd(t *testing.T, n int) []*member {
 	dir := t.TempDir()
 	members := make([]*member, n)
 	var peers []string
+	ports := freeport.Several(t, 2*n)
 	for i := range n {
-		members[i] = &member{url: "http://127.0.0.1:" + freeport.Find(t)}
-		peers = append(peers, fmt.Sprintf("m%d=http://127.0.0.1:%s", i, freeport.Find(t)))
+		members[i] = &member{url: "http://127.0.0.1:" + ports[2*i]}
+		peers = append(peers, fmt.Sprintf("m%d=http://127.0.0.1:%s", i, ports[2*i+1]))
 	}
 	for i, m := range members {
 		name, peer, _ := strings.Cut(peers[i], "=")

@@ -45,7 +45,7 @@ type replicas struct {
 func startReplicas(t *testing.T) *replicas {
 	t.Helper()
 	r := &replicas{members: startEtcd(t, 3)}
-	ports := []string{freeport.Find(t), freeport.Find(t)}
+	ports := freeport.Several(t, 2)
 	front := startBalancer(t, "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1])
 	pki := filepath.Join(t.TempDir(), "pki")
 	for i := range r.planes {

@@ -132,7 +132,7 @@ type waitProcess struct {
 
 func (c *waitCase) start(t *testing.T, args ...string) *waitProcess {
 	t.Helper()
-	p := &waitProcess{command: exec.CommandContext(t.Context(), binary, c.args(append(args, "-o", "json", "--timeout", "1m")...)...), errs: &strings.Builder{}}
+	p := &waitProcess{command: exec.CommandContext(t.Context(), binary, c.args(append(args, "-o", "json", "--timeout", "3m")...)...), errs: &strings.Builder{}}
 	p.command.Stderr = p.errs
 	out, err := p.command.StdoutPipe()
 	if err != nil {
@@ -192,10 +192,10 @@ func TestWaitEndsWithTheCascade(t *testing.T) {
 			t.Errorf("%s: the end is %+v with exit code %d\n%s", policy, r, code, p.errs)
 		}
 		c.expect(t, "other", "shared")
-		c.wait(t, waitGone, []string{"does not exist"}, "configmap/none", "--timeout", "1m")
+		c.wait(t, waitGone, []string{"does not exist"}, "configmap/none", "--timeout", "3m")
 		c.remove(t, "ConfigMap", "shared", policy)
 		c.remove(t, "ConfigMap", "other", policy)
-		c.wait(t, waitGone, nil, "configmap/shared", "configmap/other", "--timeout", "1m")
+		c.wait(t, waitGone, nil, "configmap/shared", "configmap/other", "--timeout", "3m")
 		c.expect(t)
 	}
 }
@@ -213,7 +213,7 @@ func TestDeleteWaits(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 {
 			t.Fatalf("preview: %v, exit code %d, %s", err, code, errs)
 		}
-		out, errs, code = coppice(t, append([]string{"delete", "--wait", "--timeout", "1m", "--confirm", report.Digest}, args...)...)
+		out, errs, code = coppice(t, append([]string{"delete", "--wait", "--timeout", "3m", "--confirm", report.Digest}, args...)...)
 		if code != waitGone || !strings.Contains(out, "configmaps/root deleted") || !strings.Contains(out, "ConfigMap "+c.namespace+"/root: gone") {
 			t.Errorf("%s: exit code %d\n%s%s", cascading, code, out, errs)
 		}
@@ -278,14 +278,14 @@ func TestWaitEndsWithoutTheCascade(t *testing.T) {
 	c.wait(t, waitFailed, []string{"ConfigMap " + c.namespace + "/alive is not being deleted", "delete it first"}, "configmap/alive")
 	c.object(t, "ConfigMap", "held", []any{waitHold})
 	c.remove(t, "ConfigMap", "held", metav1.DeletePropagationBackground)
-	c.wait(t, waitTimedOut, []string{"timed out", "objects left: 1"}, "configmap/held", "--timeout", "2s")
-	c.wait(t, waitStuck, []string{"ConfigMap " + c.namespace + "/held: stuck", "finalizer " + waitHold + ": nobody serves it", "next: "}, "configmap/held", "--timeout", "1m")
+	c.wait(t, waitTimedOut, []string{"timed out", "objects left: 1"}, "configmap/held", "--timeout", "4s") // in 5 s it is stuck
+	c.wait(t, waitStuck, []string{"ConfigMap " + c.namespace + "/held: stuck", "finalizer " + waitHold + ": nobody serves it", "next: "}, "configmap/held", "--timeout", "3m")
 
 	root := c.object(t, "ConfigMap", "root", nil)
 	c.object(t, "ConfigMap", "kept", nil, root)
 	c.keep(t)
 	c.remove(t, "ConfigMap", "root", metav1.DeletePropagationBackground)
-	c.wait(t, waitStuck, []string{"ConfigMap " + c.namespace + "/root: stuck", "refuse", c.namespace + ".example.com", "it is kept"}, "configmap/root", "--timeout", "1m")
+	c.wait(t, waitStuck, []string{"ConfigMap " + c.namespace + "/root: stuck", "refuse", c.namespace + ".example.com", "it is kept"}, "configmap/root", "--timeout", "3m")
 
 	p := c.start(t, "configmap/held")
 	p.next(t)
@@ -388,6 +388,6 @@ func TestWaitForStory(t *testing.T) {
 			t.Errorf("the end is %+v with exit code %d\n%s", r, code, p.errs)
 		}
 	}
-	c.wait(t, waitGone, []string{"gone, objects in all: 3"}, id, "--timeout", "1m")
+	c.wait(t, waitGone, []string{"gone, objects in all: 3"}, id, "--timeout", "3m")
 	c.wait(t, waitFailed, []string{"no record"}, "3f9a1c52-6d0e-4a57-9a37-0f5b6f1f4c11")
 }

@@ -24,8 +24,8 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+// patience is how long a test waits for what must happen, as in the other packages (internal/testing/eventually).
+const patience = 3 * time.Minute
 
 var kills = flag.Int("kills", 3, "how many test processes with a control plane are killed")
 
@@ -34,6 +34,12 @@ func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
 	if os.Getenv(victimVariable) != "" {
 		os.Exit(victim())
+	}
+	// A control plane may take as long; envtest's default is 20 s. Test processes that are killed inherit this.
+	for _, name := range []string{"START", "STOP"} {
+		if err := os.Setenv("KUBEBUILDER_CONTROLPLANE_"+name+"_TIMEOUT", patience.String()); err != nil {
+			log.Fatal(err)
+		}
 	}
 	dir, err := os.MkdirTemp("", "coppice-envtest-*")
 	if err != nil {

@@ -97,7 +97,6 @@ func TestControlPlanesCollectTheirOwnGarbage(t *testing.T) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				environment := collecting()
-				environment.ControlPlaneStartTimeout = 4 * patience
 				c := newClient(t, start(t, environment))
 				owner := configMap("owner")
 				create(t, c, owner)

@@ -106,7 +106,7 @@ func serve(t *testing.T, binary string) string {
 	case err := <-ended:
 		ended <- nil
 		t.Fatalf("the server did not start: %v", err)
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("the server does not become ready")
 	}
 	return kubeconfig

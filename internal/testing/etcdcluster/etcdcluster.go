@@ -26,6 +26,7 @@ func Start(t testing.TB, n int, secure *transport.TLSInfo) *Cluster {
 	t.Helper()
 	c := &Cluster{members: make([]*embed.Etcd, n)}
 	var initial []string
+	ports := freeport.Several(t, 2*n)
 	for i := range n {
 		config := embed.NewConfig()
 		config.Name = fmt.Sprint("m", i)
@@ -33,7 +34,7 @@ func Start(t testing.TB, n int, secure *transport.TLSInfo) *Cluster {
 		config.TickMs, config.ElectionMs = 10, 100
 		config.UnsafeNoFsync = true
 		config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-		client, peer := freeURL(t), freeURL(t)
+		client, peer := urlOf(ports[2*i]), urlOf(ports[2*i+1])
 		if secure != nil {
 			client.Scheme, config.ClientTLSInfo, config.EnableGRPCGateway = "https", *secure, false
 		}
@@ -102,7 +103,4 @@ func (c *Cluster) awaitReady(t testing.TB, i int) {
 	})
 }
 
-func freeURL(t testing.TB) url.URL {
-	t.Helper()
-	return url.URL{Scheme: "http", Host: "127.0.0.1:" + freeport.Find(t)}
-}
+func urlOf(port string) url.URL { return url.URL{Scheme: "http", Host: "127.0.0.1:" + port} }

@@ -3,6 +3,7 @@
 package freeport
 
 import (
+	"context"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -10,21 +11,35 @@ import (
 )
 
 // Find returns a free TCP port of 127.0.0.1. It is below the system's ephemeral ports, so no connection can
-// take it before the test uses it.
+// take it before the test uses it. A test that needs several at a time uses Several.
 func Find(t testing.TB) string {
 	t.Helper()
-	const attempts = 100
-	var last error
-	for range attempts {
-		port := strconv.Itoa(15_000 + rand.IntN(17_000))
-		var config net.ListenConfig
-		l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:"+port)
-		if err == nil {
-			l.Close()
-			return port
+	return Several(t, 1)[0]
+}
+
+// Several returns n such ports, which differ.
+func Several(t testing.TB, n int) []string {
+	t.Helper()
+	ports := make([]string, n)
+	for i := range ports {
+		l, port, err := listen(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-		last = err
+		defer l.Close() // after the last one is drawn
+		ports[i] = port
 	}
-	t.Fatal(last)
-	return ""
+	return ports
+}
+
+func listen(ctx context.Context) (l net.Listener, port string, err error) {
+	const attempts = 100
+	for range attempts {
+		port = strconv.Itoa(15_000 + rand.IntN(17_000))
+		var config net.ListenConfig
+		if l, err = config.Listen(ctx, "tcp", "127.0.0.1:"+port); err == nil {
+			return l, port, nil
+		}
+	}
+	return nil, "", err
 }
