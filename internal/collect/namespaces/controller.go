@@ -21,7 +21,8 @@
 //	    one comes after 20 ms at first, and up to 5 s when nothing moves. Changed makes it
 //	    come sooner.
 //	    Objects whose deletion was refused because they are protected (R28) are parked
-//	    (parked.go): they are not deleted again until they change or a minute is over.
+//	    (parked.go): they are not deleted again until they change, nothing else is left, or a
+//	    minute is over.
 //	 5. A sync that found no objects, and deleted none, removes our finalizer,
 //	    conditioned on the uid and resourceVersion that it read in step 1.
 //
@@ -144,6 +145,10 @@ type termination struct {
 	last Wait
 	// refused are the refusals to delete objects that are protected (R28), by the objects' UIDs.
 	refused map[types.UID]protection.Held
+	// lacks means that something is gone since these objects were tried, released when they were last tried because of
+	// that.
+	lacks    bool
+	released time.Time
 	// reported are the objects in Controller.refused, with the times of their last refusals. Guarded by Controller.mu.
 	reported map[ownership.UID]time.Time
 	// staying is the number of objects that the server has refused to delete in this sync, and refuses until somebody

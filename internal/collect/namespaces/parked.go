@@ -9,6 +9,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
+// fewParked bounds the work at a removal: more parked objects are tried again once in RetryAfter at most.
+const fewParked = 64
+
 // forgottenAfter is how long after the end of its parking an object counts as gone.
 const forgottenAfter = 10 * protection.RetryAfter
 
@@ -36,4 +39,23 @@ func (t *termination) parked(now time.Time) func(Object) (message string, parked
 		held, known := t.refused[o.UID]
 		return held.Message, known && held.Wait(o.Version, now) > 0
 	}
+}
+
+// release ends the waits of the parked objects if nothing else is left in the namespace, and something is gone since
+// they were tried: they may have outlived it, or it may have used them. It reports whether it did. It is called before
+// the step becomes the last one.
+func (t *termination) release(step Wait, now time.Time) bool {
+	t.lacks = t.lacks || step.lacks(t.last)
+	if !t.lacks || step.Reason != objectsRemain || step.Parked == 0 || step.Remaining > step.Parked {
+		return false
+	}
+	t.lacks = false
+	if step.Parked > fewParked && now.Sub(t.released) < protection.RetryAfter {
+		return false
+	}
+	t.released = now
+	for uid, held := range t.refused {
+		t.refused[uid] = held.Freed()
+	}
+	return true
 }

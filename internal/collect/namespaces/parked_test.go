@@ -72,7 +72,7 @@ func TestR28_ProtectedContentsAreParked(t *testing.T) {
 				if got := w.condition("shop", "NamespaceDeletionContentFailure"); !strings.Contains(got, "configmaps kept-0 is protected by its label coppice.dev/protect=always: nobody deletes it; to lift that: coppice unprotect configmaps/kept-0 -n shop") {
 					t.Error(got)
 				}
-				if n := w.count("status namespace"); n > 3+2*(test.protected/pageSize) {
+				if n := w.count("status namespace"); n > 3+3*(test.protected/pageSize) {
 					t.Errorf("the conditions were written %d times", n)
 				}
 				if moves := c.Unsettled([]string{"shop"}); len(moves) > 0 {
@@ -84,6 +84,93 @@ func TestR28_ProtectedContentsAreParked(t *testing.T) {
 				w.goneWithin("shop", 4*maxBackoff)
 			})
 		})
+	}
+}
+
+// refuseWhile has the deletion of an object refused as long as another one exists.
+func (w *fakeServer) refuseWhile(r Resource, name, outlived string) {
+	refusal := protection.New("unused", "").Decide(protection.Cascade, []protection.Remaining{{}}).Error(r.GroupResource(), "shop", name)
+	before := w.before
+	w.before = func(request string) {
+		before(request)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.broken, "delete "+r.Resource+" "+name)
+		for _, o := range w.objects[r] {
+			if o.Name == outlived {
+				w.broken["delete "+r.Resource+" "+name] = refusal
+			}
+		}
+	}
+}
+
+// Protected contents that outlive others are deleted when these are gone, without the wait for the next minute.
+func TestR28_ParkedContentsEndWithTheOthers(t *testing.T) {
+	for name, finalizers := range map[string][]string{"others that go at once": nil, "others that terminate for a while": {"acme.io/cleanup"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFakeServer(t, everyType...)
+				w.create("shop", configMaps, "other", finalizers...)
+				w.refuseWhile(configMaps, "kept", "other")
+				w.refuseWhile(configMaps, "last", "kept")
+				w.create("shop", configMaps, "kept")
+				w.create("shop", configMaps, "last")
+				w.terminating("shop")
+				w.run()
+				if finalizers != nil {
+					<-time.After(protection.RetryAfter / 2)
+					if n := len(w.existing(configMaps)); n != 3 {
+						t.Fatalf("%d objects are left, want all", n)
+					}
+					w.release(configMaps)
+				}
+				w.goneWithin("shop", 2*maxBackoff)
+			})
+		})
+	}
+}
+
+// Removals cause one more try of a few parked objects each, and of many one in a minute.
+func TestR28_RemovalsCauseBoundedTries(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for _, test := range []struct {
+		parked  int
+		removed time.Duration // between two removals
+		want    int
+	}{
+		{fewParked, time.Second, 120},
+		{fewParked + 1, time.Second, 2},
+		{fewParked + 1, protection.RetryAfter, 120},
+	} {
+		state, released := &termination{}, 0
+		state.park(Object{UID: "a", Version: "1"}, "no", start)
+		for i := range 120 {
+			now := start.Add(time.Duration(i) * test.removed)
+			isParked := func() bool {
+				_, parked := state.parked(now)(Object{UID: "a", Version: "1"})
+				return parked
+			}
+			state.park(Object{UID: "a", Version: "1"}, "no", now)
+			step := Wait{Stage: StageContents, Remaining: test.parked, Parked: test.parked, Removed: 1, Reason: objectsRemain}
+			busy := step
+			busy.Remaining, busy.Deleting = busy.Remaining+1, 1
+			if state.release(busy, now) || !isParked() {
+				t.Fatal("released while others are left")
+			}
+			if state.release(step, now) {
+				released++
+				if isParked() {
+					t.Fatal("released, and still parked")
+				}
+			}
+			step.Removed, state.last = 0, step
+			if state.release(step, now) {
+				t.Fatal("released without a removal")
+			}
+		}
+		if released != test.want {
+			t.Errorf("%d parked objects, a removal every %s: released %d times, want %d", test.parked, test.removed, released, test.want)
+		}
 	}
 }
 

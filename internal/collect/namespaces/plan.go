@@ -105,7 +105,7 @@ type Survey struct {
 
 	contents map[Resource]Content // as last listed
 	failures map[Resource]error   // of DELETEs in this sync
-	swept    map[Resource]bool    // types whose objects were deleted in this sync
+	swept    map[Resource]int     // types whose objects were deleted in this sync, and how many there were before
 }
 
 // Record adds the results of lists.
@@ -122,9 +122,9 @@ func (s *Survey) Record(contents []Content) {
 // to be listed again: only a list shows that the objects are gone.
 func (s *Survey) Sweep(r Resource, err error) {
 	if s.swept == nil {
-		s.swept, s.failures = map[Resource]bool{}, map[Resource]error{}
+		s.swept, s.failures = map[Resource]int{}, map[Resource]error{}
 	}
-	s.swept[r] = true
+	s.swept[r] = s.contents[r].Remaining
 	delete(s.contents, r)
 	if err != nil {
 		s.failures[r] = err
@@ -156,6 +156,7 @@ type (
 		Deleting  int
 		Parked    int
 		Refused   int // that the server refuses to delete until somebody acts (R31)
+		Removed   int // objects that were there when this sync began to delete
 		Reason    string
 	}
 	// Finalize removes our finalizer: the namespace is empty (R22).
@@ -175,6 +176,12 @@ const objectsRemain = "objects remain"
 // deleted: other controllers or users have to act.
 func (w Wait) held() bool {
 	return w.Reason == objectsRemain && w.Remaining == w.Deleting+w.Parked+w.Refused
+}
+
+// lacks reports whether objects are gone since the sync before, or in this one.
+func (w Wait) lacks(before Wait) bool {
+	isFirst := before.Reason == ""
+	return w.Removed > 0 || !isFirst && (w.Stage > before.Stage || w.Stage == before.Stage && w.Remaining < before.Remaining)
 }
 
 // Progressed reports whether a sync made more progress than the one before it.
@@ -213,10 +220,11 @@ func (s *Survey) next(stage Stage) Step {
 			continue
 		}
 		content, read := s.contents[r]
+		before, swept := s.swept[r]
 		switch {
 		case !read:
 			unread = append(unread, r)
-		case len(content.Active) > 0 && !s.swept[r]:
+		case len(content.Active) > 0 && !swept:
 			active = append(active, content)
 		case content.Err != nil:
 			wait.Reason = fmt.Sprintf("cannot list %s", r.GroupResource())
@@ -224,6 +232,7 @@ func (s *Survey) next(stage Stage) Step {
 		wait.Remaining += content.Remaining
 		wait.Deleting += content.Deleting
 		wait.Parked += len(content.Parked)
+		wait.Removed += max(0, before-content.Remaining)
 	}
 	switch {
 	case len(unread) > 0:

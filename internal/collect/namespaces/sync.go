@@ -116,10 +116,14 @@ func (c *Controller) wait(ctx context.Context, ns *corev1.Namespace, t *terminat
 		// Either the type is gone, or the discovery that included it is old.
 		t.rediscover = t.rediscover || apierrors.IsNotFound(content.Err)
 	}
-	if step.Progressed(t.last) {
+	released := t.release(step, c.clock.Now())
+	if released || step.Progressed(t.last) {
 		c.backoff.Forget(ns.Name)
 	}
 	t.last = step
+	if released {
+		return c.backoff.When(ns.Name), nil // the next sync reports what stays
+	}
 	c.hold(t, step)
 	c.log.DebugContext(ctx, "namespace waits", "namespace", ns.Name, "stage", survey.Order.Name(step.Stage), "remaining", step.Remaining, "reason", step.Reason)
 	if _, err := c.report(ctx, ns, survey); err != nil {
