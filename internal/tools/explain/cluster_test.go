@@ -431,8 +431,8 @@ func (w *cluster) facts() *inventory.Facts {
 	return facts
 }
 
-// protection returns the protection of an object. Objects with the mode outlives outlive the ConfigMap shop/web; the
-// list is unchecked if it is unread.
+// protection returns the protection of an object. Objects with the mode outlives outlive the ConfigMap shop/web, which is
+// gone if it is unread; the list is unchecked if it is unread.
 func (w *cluster) protection(o *inventory.Object) inventory.Protection {
 	web := protection.Outlived{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
 	list, err := protection.FormatOutlives([]protection.Outlived{web})
@@ -444,6 +444,9 @@ func (w *cluster) protection(o *inventory.Object) inventory.Protection {
 		p.Unchecked = err.Error()
 		return p
 	}
-	p.Enforced, p.Remaining = w.unread["protection"] == nil, []protection.Remaining{{Outlived: web}}
+	p.Enforced, p.IsPart = w.unread["protection"] == nil, w.unread["users"] != nil
+	if w.unread["web"] == nil {
+		p.Remaining = []protection.Remaining{{Outlived: web}}
+	}
 	return p
 }

@@ -173,7 +173,7 @@ func (e *Explainer) failedIn(o, ns *inventory.Object) (Wait, bool) {
 	for _, name := range []string{fmt.Sprintf("%s %q is forbidden: ", o.Resource.GroupResource(), o.Name), fmt.Sprintf("delete %s %s: ", o.Resource.GroupResource(), o.Name)} {
 		if _, text, named := strings.Cut(c.Message, name); named {
 			if r, ok := refusal.In(text); ok {
-				return e.refusal(o, Refused{r, c.LastTransitionTime.Time}), true
+				return e.remembered(o, Refused{r, c.LastTransitionTime.Time}), true
 			}
 		}
 	}

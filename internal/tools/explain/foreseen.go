@@ -95,6 +95,9 @@ func (e *Explainer) inEvents(o *inventory.Object, now preview.Judgement) (Wait, 
 		if !ok || strings.HasPrefix(event.Message, waitsFor) || e.Now.Sub(event.Last) > patience {
 			continue
 		}
+		if r.By == refusal.ByProtection && e.isUnprotected(o) {
+			continue
+		}
 		w := e.refusal(o, Refused{r, event.First})
 		w.Says = fmt.Sprintf("an Event, %s, %s ago, quotes the refusal of the server: %s", event.Reason, e.age(event.Last), r)
 		if event.Reason != reasonRefused {

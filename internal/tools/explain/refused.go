@@ -31,7 +31,7 @@ func (e *Explainer) refused(o *inventory.Object) (Wait, bool) {
 	if !ok {
 		return Wait{}, false
 	}
-	return e.refusal(o, r), true
+	return e.remembered(o, r), true
 }
 
 // refusal explains a refusal. One that may end by itself is unknown in the first minute.

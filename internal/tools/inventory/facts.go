@@ -279,6 +279,8 @@ type Protection struct {
 
 	// Enforced is false if the server deletes the object like any other.
 	Enforced bool
-	// Remaining are the outlived objects that still exist or could not be checked.
+	// Remaining are the outlived objects that still exist or could not be checked. IsPart means that the server may know
+	// others, of kinds that the user may not list.
 	Remaining []protection.Remaining
+	IsPart    bool
 }

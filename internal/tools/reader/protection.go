@@ -51,23 +51,26 @@ func (r *Facts) Protection(ctx context.Context, o *inventory.Object) inventory.P
 	if !p.NeedsLookup() {
 		return inventory.Protection{Protection: p, Enforced: isProtected}
 	}
-	return inventory.Protection{Protection: p, Enforced: true, Remaining: r.remaining(ctx, client, o, p)}
+	remaining, isPart := r.remaining(ctx, client, o, p)
+	return inventory.Protection{Protection: p, Enforced: true, Remaining: remaining, IsPart: isPart}
 }
 
 // remaining returns the objects because of which a protected object stays. The server looks up the users of an object with
-// rights of its own: kinds that the user may not list are left out here.
-func (r *Facts) remaining(ctx context.Context, client metadata.Interface, o *inventory.Object, p protection.Protection) []protection.Remaining {
+// rights of its own: kinds that the user may not list are left out here, and isPart reports that.
+func (r *Facts) remaining(ctx context.Context, client metadata.Interface, o *inventory.Object, p protection.Protection) (remaining []protection.Remaining, isPart bool) {
 	objects, err := r.objects()
 	if err != nil {
-		return []protection.Remaining{{Outlived: protection.Outlived{Kind: "any"}, Unknown: err.Error()}}
+		return []protection.Remaining{{Outlived: protection.Outlived{Kind: "any"}, Unknown: err.Error()}}, false
 	}
 	lookup := protected.Lookup{Mapper: r.mapper(), Metadata: client, Objects: objects, Discovery: r.client.Discovery()}
 	of := inuse.Object{Kind: schema.GroupKind{Group: o.Kind.Group, Kind: o.Kind.Kind}, Namespace: o.Namespace, Name: o.Name}
-	remaining := lookup.Remaining(ctx, nil, of, p)
+	remaining = lookup.Remaining(ctx, nil, of, p)
 	if p.Mode == protection.Unused {
+		all := len(remaining)
 		remaining = slices.DeleteFunc(remaining, func(l protection.Remaining) bool { return l.Unread })
+		isPart = len(remaining) < all
 	}
-	return remaining
+	return remaining, isPart
 }
 
 // Users returns the objects that use a protected one, as far as their kinds are served: their kind, namespace and UID.
