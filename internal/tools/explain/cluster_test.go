@@ -93,7 +93,9 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 //
 // A Deployment, StatefulSet or DaemonSet also has replicas, ready, unready (for how long), account and
 // image; a Lease renewed and holder; a Pod node, claim and phase; a Namespace spec (its finalizers) and
-// condition=<type>:<age>:<message>; a PersistentVolume bound=<namespace>/<name>; a PersistentVolumeClaim class=<name>; a Node notready or outofservice. Other lines are
+// condition=<type>:<age>:<message>; a PersistentVolume bound=<namespace>/<name>[:deleting];
+// a PersistentVolumeClaim class=<name>; a VolumeAttributesClass user=<namespace>/<name>; a Node notready or outofservice.
+// Other lines are
 //
 //	refused <Kind>.<group> [<namespace>/]<name> <age> <by> <refuser> <binding> <words>
 //	event <Kind>.<group> [<namespace>/]<name> <age> <reason> <message>
@@ -249,6 +251,11 @@ func (w *cluster) object(f []string) {
 			w.setBody(o.UID, value, "spec", "conversion", "webhook", "clientConfig", "service", "namespace")
 		case "class": // of a PersistentVolumeClaim
 			w.classes[value] = append(w.classes[value], inventory.ClassUser{UID: o.UID, Kind: o.Kind.String(), Namespace: o.Namespace, Name: o.Name})
+		case "user": // of a VolumeAttributesClass: a claim that is being deleted, and is not in the inventory
+			namespace, name, _ := strings.Cut(value, "/")
+			w.classes[o.Name] = append(w.classes[o.Name], inventory.ClassUser{
+				UID: ownership.UID(uidOf("PersistentVolumeClaim", name)), Kind: "PersistentVolumeClaim", Namespace: namespace, Name: name, Deleting: true,
+			})
 		case "bound": // a PersistentVolume, to a claim
 			w.volumes[o.Name] = bound(o, value)
 		case "protect":
@@ -351,11 +358,12 @@ func reference(text string) ownership.Reference {
 	return r
 }
 
-// bound returns a volume, bound to the claim NAMESPACE/NAME.
+// bound returns a volume, bound to the claim NAMESPACE/NAME, which is being deleted if :deleting follows.
 func bound(o *inventory.Object, claim string) inventory.Volume {
+	claim, state, _ := strings.Cut(claim, ":")
 	namespace, name, _ := strings.Cut(claim, "/")
 	uid := types.UID(uidOf("PersistentVolumeClaim", name))
-	return inventory.Volume{
+	v := inventory.Volume{
 		Volume: &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: types.UID(o.UID)},
 			Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name, UID: uid}},
@@ -364,6 +372,10 @@ func bound(o *inventory.Object, claim string) inventory.Volume {
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: o.Name},
 		},
 	}
+	if state == "deleting" {
+		v.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+	}
+	return v
 }
 
 func setPod(pod *inventory.Pod, key, value string) {

@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
@@ -56,20 +58,45 @@ func (e *Explainer) boundClaim(o *inventory.Object) Wait {
 	if read.Unread != "" || volume == nil || ownership.UID(volume.UID) != o.UID || !inuse.IsBound(volume, claim) {
 		return e.foreign(o, inuse.PVProtection)
 	}
-	inUse := Wait{On: OnUser, Says: "in use by its claim"}
-	if known := e.Inventory.Object(ownership.UID(claim.UID)); known != nil && known.Phase != ownership.Active {
-		inUse.Waits = []Wait{e.via(OnUser, known, refOf(known).String()+" is bound to it, and is being deleted")}
-		return inUse
-	}
-	ref := Ref{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: ownership.UID(claim.UID)}
-	inUse.Waits = []Wait{{
-		On: OnUser, Object: &ref, State: Stuck, Says: ref.String() + " is bound to it, and is not being deleted",
-		Next: []Step{{
+	return Wait{On: OnUser, Says: "in use by its claim", Waits: []Wait{e.userByField(fieldUser{
+		ref:  Ref{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: ownership.UID(claim.UID)},
+		uses: "is bound to it", isDeleting: claim.DeletionTimestamp != nil,
+		next: Step{
 			"find out whether anything needs the claim: the volume goes once the claim is gone",
 			"kubectl describe " + escape.Shell("persistentvolumeclaims/"+claim.Name) + " -n " + escape.Shell(claim.Namespace),
-		}},
-	}}
-	return inUse
+		},
+	})}}
+}
+
+// fieldUser is an object that uses another one by a field, as the server has it.
+type fieldUser struct {
+	ref        Ref
+	uses       string
+	isDeleting bool
+	next       Step // if it is not being deleted
+}
+
+// userByField explains an object by one that uses it. The inventory may not have that one.
+func (e *Explainer) userByField(user fieldUser) Wait {
+	says := user.ref.String() + " " + user.uses
+	known := e.Inventory.Object(user.ref.UID)
+	switch {
+	case known != nil && known.Phase != ownership.Active:
+		return e.via(OnUser, known, says+", and is being deleted")
+	case known != nil && e.isToGo(known):
+		return e.via(OnUser, known, says+", and is to be deleted, too")
+	case user.isDeleting:
+		return Wait{
+			On: OnUser, Object: &user.ref, State: Unknown, Says: says + ", and is being deleted",
+			Next: []Step{{"find out why it is still there", "coppice explain " + commandName(user.ref)}},
+		}
+	}
+	return Wait{On: OnUser, Object: &user.ref, State: Stuck, Says: says + ", and is not being deleted", Next: []Step{user.next}}
+}
+
+// commandName returns the name of an object for a command, quoted for the shell.
+func commandName(o Ref) string {
+	return escape.Shell(strings.ToLower(o.Kind)+"/"+o.Name) + namespaceFlag(o.Namespace)
 }
 
 // classUsers explains a VolumeAttributesClass by the volumes and volume claims that name it.
@@ -80,15 +107,10 @@ func (e *Explainer) classUsers(o *inventory.Object) Wait {
 	var waits []Wait
 	users := e.Facts.UsersOfClass(o.Name).Value // none if they could not be read
 	for _, user := range users {
-		ref := Ref{Kind: user.Kind, Namespace: user.Namespace, Name: user.Name, UID: user.UID}
-		if known := e.Inventory.Object(user.UID); known != nil && known.Phase != ownership.Active {
-			waits = append(waits, e.via(OnUser, known, ref.String()+" names it, and is being deleted"))
-			continue
-		}
-		waits = append(waits, Wait{
-			On: OnUser, Object: &ref, State: Stuck, Says: ref.String() + " names it, and is not being deleted",
-			Next: []Step{{"give the volume claims another class", "kubectl get persistentvolumes,persistentvolumeclaims -A"}},
-		})
+		waits = append(waits, e.userByField(fieldUser{
+			ref: Ref{Kind: user.Kind, Namespace: user.Namespace, Name: user.Name, UID: user.UID}, uses: "names it", isDeleting: user.Deleting,
+			next: Step{"give the volume claims another class", "kubectl get persistentvolumes,persistentvolumeclaims -A"},
+		}))
 	}
 	if len(waits) == 0 {
 		return e.foreign(o, inuse.VACProtection)

@@ -122,21 +122,21 @@ func (e *Explainer) keeper(o *inventory.Object, r protection.Remaining) *invento
 	return e.Inventory.Named(resource, cmp.Or(r.Namespace, o.Namespace), r.Name)
 }
 
-// goesBefore reports whether an object is being deleted, or is to be deleted with its namespace or its definition, and
-// does not wait for another one meanwhile: a namespace is emptied in stages.
+// goesBefore reports whether an object is to go, and does not wait for another one meanwhile: a namespace is emptied in
+// stages.
 func (e *Explainer) goesBefore(o, other *inventory.Object) bool {
-	if o.Phase != ownership.Active {
-		return true
-	}
-	if crd := e.definition(o); crd != nil && isTerminating(crd) {
-		return true
-	}
-	home := e.home(o)
-	if home == nil || !isTerminating(home) || o.Resource == nil || other.Resource == nil {
+	isSwept := o.Phase == ownership.Active && o.Namespace != "" && o.Namespace == other.Namespace
+	if isSwept && (o.Resource == nil || other.Resource == nil) {
 		return false
 	}
 	var order namespaces.Order
-	return o.Namespace != other.Namespace || order.StageOf(o.Resource.GroupResource()) <= order.StageOf(other.Resource.GroupResource())
+	return e.isToGo(o) && (!isSwept || order.StageOf(o.Resource.GroupResource()) <= order.StageOf(other.Resource.GroupResource()))
+}
+
+// isToGo reports whether an object is being deleted, or is to be deleted with its namespace or its definition.
+func (e *Explainer) isToGo(o *inventory.Object) bool {
+	home, crd := e.home(o), e.definition(o)
+	return o.Phase != ownership.Active || home != nil && isTerminating(home) || crd != nil && isTerminating(crd)
 }
 
 // getOutlived returns the command that shows outlived objects.

@@ -271,6 +271,7 @@ type Volume struct {
 type ClassUser struct {
 	UID                   ownership.UID
 	Kind, Namespace, Name string
+	Deleting              bool
 }
 
 // Protection is how the server protects an object that is marked as protected (R28).

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -21,15 +22,17 @@ const (
 var errTooManyVolumes = errors.New("there are too many volumes or volume claims")
 
 // classUsers reads which volumes and volume claims name a VolumeAttributesClass.
-func (r *Facts) classUsers(ctx context.Context, class string) ([]inventory.ClassUser, error) {
+func classUsers(ctx context.Context, client kubernetes.Interface, class string) ([]inventory.ClassUser, error) {
 	var users []inventory.ClassUser
 	add := func(kind string, o metav1.Object, classes []string) {
 		if slices.Contains(classes, class) {
-			users = append(users, inventory.ClassUser{UID: ownership.UID(o.GetUID()), Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()})
+			users = append(users, inventory.ClassUser{
+				UID: ownership.UID(o.GetUID()), Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Deleting: o.GetDeletionTimestamp() != nil,
+			})
 		}
 	}
 	err := eachPage(func(page metav1.ListOptions) (string, error) {
-		list, err := r.client.CoreV1().PersistentVolumes().List(ctx, page)
+		list, err := client.CoreV1().PersistentVolumes().List(ctx, page)
 		if err != nil {
 			return "", err
 		}
@@ -42,7 +45,7 @@ func (r *Facts) classUsers(ctx context.Context, class string) ([]inventory.Class
 		return nil, err
 	}
 	err = eachPage(func(page metav1.ListOptions) (string, error) {
-		list, err := r.client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, page)
+		list, err := client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, page)
 		if err != nil {
 			return "", err
 		}

@@ -77,7 +77,7 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 		facts.Volumes[name] = inventory.FactOf(r.volume(ctx, name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(needs.Classes)) {
-		facts.Classes[name] = inventory.FactOf(r.classUsers(ctx, name))
+		facts.Classes[name] = inventory.FactOf(classUsers(ctx, r.client, name))
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(needs.Budgets)) {
 		facts.Budgets[namespace] = inventory.FactOf(r.budgets(ctx, namespace))

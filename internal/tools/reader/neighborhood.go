@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -87,31 +86,17 @@ type neighborhood struct {
 	converters map[ownership.Kind]*converter       // guarded by mu
 }
 
-// selectConcerned selects the objects that a question concerns: also the pods of a node, which the graph does not know.
+// selectConcerned selects the objects that a question concerns, and those that the graph does not lead to.
 func (n *neighborhood) selectConcerned(ctx context.Context, known Known, uids []ownership.UID) error {
-	selected := func(more []ownership.UID) {
-		n.selection = inventory.SelectConcerned(known.View, known.Resources, slices.Concat(uids, more))
-	}
-	selected(nil)
-	var nodes []string
-	for _, o := range n.selection.Members {
-		if o.Kind == inventory.NodeKind() {
-			nodes = append(nodes, o.Name)
+	asked := make(map[ownership.UID]bool)
+	for {
+		n.selection = inventory.SelectConcerned(known.View, known.Resources, uids)
+		more, err := n.named(ctx, asked)
+		if err != nil || len(more) == 0 {
+			return err
 		}
+		uids = slices.Concat(uids, more)
 	}
-	resource := n.selection.Resources[inventory.PodKind()]
-	if len(nodes) == 0 || resource == nil {
-		return nil
-	}
-	var pods []ownership.UID
-	for _, name := range nodes {
-		on := part{fields: fields.OneTermEqualSelector("spec.nodeName", name).String()}
-		if err := n.each(ctx, resource, on, func(meta *metav1.ObjectMeta, _ *inventory.Pod) { pods = append(pods, ownership.UID(meta.UID)) }); err != nil {
-			return n.missedAt(ctx, place{resource: resource}, err)
-		}
-	}
-	selected(pods)
-	return nil
 }
 
 // keepKnown keeps an object as the graph has it, unless its kind is no longer served.
