@@ -2,6 +2,7 @@ package preview_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,8 +88,19 @@ func TestR28_ProtectedObjectsStayInAPreview(t *testing.T) {
 			}
 			return inventory.Protection{Protection: p, Enforced: true, Remaining: left}
 		}
-		w := preview.New(cluster(t, test.lines...))
-		got := told(w.Predict(test.requests, preview.Options{Now: now(), Protection: protects}))
+		inv := cluster(t, test.lines...)
+		w := preview.New(inv)
+		prediction := w.Predict(test.requests, preview.Options{Now: now(), Protection: protects})
+		got := told(prediction)
+		refused := 0
+		for _, outcome := range got {
+			if strings.HasSuffix(outcome, " protected") || strings.HasSuffix(outcome, " refused") {
+				refused++
+			}
+		}
+		if report := prediction.Report(inv); report.Refused != refused {
+			t.Errorf("%s: the report counts %d refused objects, want %d", name, report.Refused, refused)
+		}
 		slices.Sort(test.want)
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -26,8 +26,8 @@ type Report struct {
 	Unread         []string       `json:"unread,omitempty"`
 	// Unconfirmed says why the server demands a confirmation of this deletion (R32); empty if it does not, or was not asked.
 	Unconfirmed string `json:"unconfirmed,omitempty"`
-	// Refused is the number of objects about which the server refuses a request, and Undecided of those whose deletion
-	// something decides that cannot be foreseen.
+	// Refused is the number of objects about which the server refuses a request, protected ones included, and Undecided of
+	// those whose deletion something decides that cannot be foreseen.
 	Refused   int `json:"refused,omitempty"`
 	Undecided int `json:"undecided,omitempty"`
 }
@@ -258,7 +258,7 @@ func (r Report) Closure(limits protection.Limits) protection.Closure {
 // cannot be foreseen, and that the server was not asked about.
 func (r *Report) Recount() {
 	r.Refused = r.count(func(o *ObjectReport) bool {
-		return o.Refusal != nil || o.Refused != "" || o.Answer != nil && o.Answer.Refusal != nil
+		return o.Refusal != nil || o.Refused != "" || o.Protected != "" || o.Answer != nil && o.Answer.Refusal != nil
 	})
 	r.Undecided = r.count(func(o *ObjectReport) bool {
 		return len(o.DecidedBy) > 0 && (o.Answer == nil || !o.Answer.Settles) || o.Answer != nil && o.Answer.Error != ""
