@@ -94,8 +94,8 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 // A Deployment, StatefulSet or DaemonSet also has replicas, ready, unready (for how long), account and
 // image; a Lease renewed and holder; a Pod node, claim and phase; a Namespace spec (its finalizers) and
 // condition=<type>:<age>:<message>; a PersistentVolume bound=<namespace>/<name>[:deleting];
-// a PersistentVolumeClaim class=<name>; a VolumeAttributesClass user=<namespace>/<name>; a Node notready or outofservice.
-// Other lines are
+// a PersistentVolumeClaim class=<name>; a VolumeAttributesClass user=<namespace>/<name>; a Node
+// notready, unreported or outofservice. Other lines are
 //
 //	refused <Kind>.<group> [<namespace>/]<name> <age> <by> <refuser> <binding> <words>
 //	event <Kind>.<group> [<namespace>/]<name> <age> <reason> <message>
@@ -262,6 +262,8 @@ func (w *cluster) object(f []string) {
 			o.Protected, o.Labels = true, append(o.Labels, inventory.Label{Name: protection.Label, Value: value})
 		case "outofservice":
 			w.nodes[o.Name] = inventory.Node{NodeState: builtin.NodeState{Exists: true, OutOfService: true}, Since: w.ago(value)}
+		case "unreported": // the age of the node
+			w.nodes[o.Name] = inventory.Node{NodeState: builtin.NodeState{Exists: true}, Since: w.ago(value), HasNotReported: true}
 		case "notready":
 			w.nodes[o.Name] = inventory.Node{NodeState: builtin.NodeState{Exists: true}, Since: w.ago(value)}
 		default:

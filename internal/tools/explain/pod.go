@@ -62,13 +62,13 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node could not be read: %s", name, read.Unread)
 	case !node.Ready && e.Now.Sub(node.Since) > lost:
 		w.State, w.Since = Stuck, &node.Since
-		w.Says = fmt.Sprintf("its node %s has not been ready for %s, and only its kubelet can say that the pod has stopped", name, e.age(node.Since))
+		w.Says = e.unready(name, node) + ", and only its kubelet can say that the pod has stopped"
 		w.Next = append(w.Next, Step{
 			"if the machine is off for good, say so: its pods are deleted and its volumes are detached",
 			"kubectl taint node " + escape.Shell(name) + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
 		})
 	case !node.Ready:
-		w.Says = fmt.Sprintf("its node %s has not been ready for %s", name, e.age(node.Since))
+		w.Says = e.unready(name, node)
 	case late <= 0:
 		return inTime
 	case late < prompt:
@@ -79,6 +79,14 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		w.Next = []Step{{"look at its events and volumes", "kubectl describe pod " + escape.Shell(o.Name) + " -n " + escape.Shell(o.Namespace)}}
 	}
 	return w
+}
+
+// unready says since when a node is not ready.
+func (e *Explainer) unready(name string, node inventory.Node) string {
+	if node.HasNotReported {
+		return fmt.Sprintf("its node %s has never reported, and was created %s ago", name, e.age(node.Since))
+	}
+	return fmt.Sprintf("its node %s has not been ready for %s", name, e.age(node.Since))
 }
 
 // abandoned explains a pod that no kubelet ends: the pod garbage collector removes it.

@@ -257,8 +257,10 @@ type Lease struct {
 type Node struct {
 	builtin.NodeState
 
-	// Since is the last transition time of Ready.
-	Since time.Time
+	// Since is the last transition time of Ready, or the creation of a node without one. HasNotReported is true for a node
+	// without that condition.
+	Since          time.Time
+	HasNotReported bool
 }
 
 // Volume is a PersistentVolume, and the claim with the name in its claimRef; nil if no claim has the name.

@@ -62,6 +62,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 		&corev1.Node{ObjectMeta: in("", "n1"), Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: since},
 		}}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new", CreationTimestamp: since}},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: in("", "v"), Webhooks: []admissionregistrationv1.ValidatingWebhook{
 			{Name: "dead", ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ops", Name: "dead", Path: &path}}},
 			{Name: "alive", ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ops", Name: "alive"}}},
@@ -81,6 +82,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 		f.UsersOfClass("silver")
 		f.Node("n1")
 		f.Node("n2")
+		f.Node("new")
 		f.Workload(deployment)
 		f.Lease(deployment) // it has the same name
 		f.AllWebhooks()
@@ -101,8 +103,11 @@ func TestFactsAreReadOnce(t *testing.T) {
 	if w.Replicas != 3 || w.Ready != 0 || w.ServiceAccount != "operator" || !w.UnreadySince.Equal(since.Time) || !slices.Equal(w.Images, []string{"acme/operator:v1"}) {
 		t.Errorf("the workload is %+v", w)
 	}
-	if n := facts.Node("n1"); n.Unread != "" || !n.Value.Exists || n.Value.Ready || !n.Value.Since.Equal(since.Time) {
+	if n := facts.Node("n1"); n.Unread != "" || !n.Value.Exists || n.Value.Ready || n.Value.HasNotReported || !n.Value.Since.Equal(since.Time) {
 		t.Errorf("the node is %+v", n)
+	}
+	if n := facts.Node("new"); !n.Value.Exists || n.Value.Ready || !n.Value.HasNotReported || !n.Value.Since.Equal(since.Time) {
+		t.Errorf("a node without a condition is %+v", n)
 	}
 	if n := facts.Node("n2"); n.Unread != "" || n.Value.Exists {
 		t.Errorf("a node that does not exist is %+v", n)

@@ -58,9 +58,13 @@ func (r *Facts) listNodes(ctx context.Context, known map[string]inventory.Fact[i
 }
 
 func nodeOf(one *corev1.Node) inventory.Node {
-	n := inventory.Node{NodeState: builtin.NodeStateOf(one)}
+	n := inventory.Node{NodeState: builtin.NodeStateOf(one), Since: one.CreationTimestamp.Time, HasNotReported: true}
 	for _, c := range one.Status.Conditions {
-		if c.Type == corev1.NodeReady {
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		n.HasNotReported = false
+		if !c.LastTransitionTime.IsZero() {
 			n.Since = c.LastTransitionTime.Time
 		}
 	}
