@@ -127,7 +127,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 		}
 		asked[a.GetResource().Resource]++
 	}
-	if asked["deployments"] != 1 || asked["nodes"] != 2 || asked["validatingwebhookconfigurations"] != 1 {
+	if asked["deployments"] != 1 || asked["nodes"] != 3 || asked["validatingwebhookconfigurations"] != 1 {
 		t.Errorf("the server was asked more than once: %v", asked)
 	}
 }
