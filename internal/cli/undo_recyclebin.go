@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/collect/story"
@@ -95,8 +96,26 @@ func requested(kept []undo.Kept) (n int) {
 	return n
 }
 
-// readBin reads the recycle bin.
+// binAttempts bounds the number of equal requests to a recycle bin that is behind.
+const binAttempts = 5
+
+// readBin reads the recycle bin. It repeats the request if the bin does not have the last deletions yet.
 func readBin(ctx context.Context, server *ask.Collector, query url.Values) (recyclebin.List, error) {
+	for attempt := 1; ; attempt++ {
+		list, err := readBinOnce(ctx, server, query)
+		busy, isBusy := errors.AsType[ask.BusyError](err)
+		if !isBusy || attempt == binAttempts {
+			return list, err
+		}
+		select {
+		case <-clock.RealClock{}.After(busy.After):
+		case <-ctx.Done():
+			return list, ctx.Err()
+		}
+	}
+}
+
+func readBinOnce(ctx context.Context, server *ask.Collector, query url.Values) (recyclebin.List, error) {
 	var list recyclebin.List
 	err := server.Get(ctx, recyclebin.Path, query, &list)
 	if err == nil && list.Off != "" {
@@ -107,7 +126,7 @@ func readBin(ctx context.Context, server *ask.Collector, query url.Values) (recy
 
 // keeps reports whether the recycle bin has the object of a story.
 func keeps(ctx context.Context, server *ask.Collector, one *story.Summary) bool {
-	list, err := readBin(ctx, server, url.Values{"name": {one.Root.Name}, "namespace": {one.Root.Namespace}})
+	list, err := readBinOnce(ctx, server, url.Values{"name": {one.Root.Name}, "namespace": {one.Root.Namespace}})
 	return err == nil && slices.ContainsFunc(list.Items, func(i recyclebin.Item) bool { return i.UID == types.UID(one.ID) })
 }
 

@@ -5,8 +5,9 @@
 // has reached (etcd.Removals). keep decodes the objects and writes them, encrypted, into a database in the data
 // directory. The same transaction writes the revision, so a crash loses nothing that etcd still has. The oldest objects
 // are dropped when the bounds are exceeded (database.go). An index in memory has the facts for authorization, so that
-// it needs no decryption (index.go). The handler checks the rights of the user, and returns kept objects (handler.go,
-// rights.go). A damaged database is renamed, and a new one begins (damage.go).
+// it needs no decryption (index.go). The handler waits until the bin has all removals before the request (progress.go),
+// checks the rights of the user, and returns kept objects (handler.go, rights.go). A damaged database is renamed, and a
+// new one begins (damage.go).
 package recyclebin
 
 import (
@@ -40,6 +41,10 @@ const (
 	history = 20
 	// maxItems bounds the number of kept objects: each takes about 100 bytes of memory.
 	maxItems = 500_000
+	// readAhead bounds the number of responses of etcd that the bin reads during a write to the database.
+	readAhead = 256
+	// maxBatch bounds the total size of the values that one write keeps, unless one response of etcd has more.
+	maxBatch = 4 << 20
 )
 
 // Bounds limits the kept objects. If either limit is exceeded, the oldest objects are dropped.
@@ -60,6 +65,9 @@ type Bin struct {
 	index  *index
 	// living returns the UID of a namespace; empty if it does not exist.
 	living func(ctx context.Context, namespace string) (types.UID, error)
+	// current returns the current revision of the store.
+	current  func(ctx context.Context) (int64, error)
+	progress *progress
 
 	mu sync.RWMutex
 	db *bolt.DB // guarded by mu; another one after damage
@@ -78,7 +86,7 @@ func Open(dir string, store *etcd.Store, bounds Bounds, log *slog.Logger) (*Bin,
 	}
 	b := &Bin{
 		path: filepath.Join(dir, databaseFile), key: key, store: store, bounds: bounds, decode: decode,
-		clock: clock.RealClock{}, log: log, index: newIndex(),
+		clock: clock.RealClock{}, log: log, index: newIndex(), current: store.Revision, progress: newProgress(),
 	}
 	b.living = func(ctx context.Context, namespace string) (types.UID, error) {
 		return b.namespaceAt(ctx, namespace, 0)
@@ -145,12 +153,69 @@ func (b *Bin) follow(ctx context.Context) error {
 		}
 		after = now
 	}
-	err = b.store.Removals(ctx, after, func(removed []etcd.Removal, upTo int64) error { return b.keep(ctx, removed, upTo) })
+	b.progress.set(after)
+	err = b.followFrom(ctx, after)
 	if errors.Is(err, etcd.ErrCompacted) {
 		b.log.WarnContext(ctx, "etcd was compacted before the recycle bin has read all removed objects", "after", after)
 		return errors.Join(err, b.write(nil, now))
 	}
 	return err
+}
+
+// batch has removals, and the revision up to which it has all.
+type batch struct {
+	removed []etcd.Removal
+	upTo    int64
+}
+
+// followFrom keeps the removals after a revision. It reads on while it writes, because each write waits for the disk:
+// the next write keeps all removals that were read meanwhile.
+func (b *Bin) followFrom(ctx context.Context, after int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	batches, ended := make(chan batch, readAhead), make(chan error, 1)
+	go func() {
+		defer close(batches)
+		ended <- b.store.Removals(ctx, after, b.progress.requests, func(removed []etcd.Removal, upTo int64) error {
+			select {
+			case batches <- batch{removed, upTo}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	var failed error
+	for next := range batches {
+		if failed != nil {
+			continue // until Removals has ended
+		}
+		next.extend(batches)
+		if failed = b.keep(ctx, next.removed, next.upTo); failed != nil {
+			cancel()
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return <-ended
+}
+
+// extend appends the batches that were read already, up to maxBatch.
+func (t *batch) extend(read <-chan batch) {
+	size := t.size()
+	for len(read) > 0 && size < maxBatch {
+		next := <-read
+		size += next.size()
+		t.removed, t.upTo = append(t.removed, next.removed...), next.upTo
+	}
+}
+
+func (t *batch) size() (bytes int) {
+	for n := range t.removed {
+		bytes += len(t.removed[n].Value)
+	}
+	return bytes
 }
 
 // keep writes removed objects and the revision that was reached.

@@ -95,6 +95,7 @@ func (b *Bin) write(entries []entry, reached int64) error {
 		return fmt.Errorf("write to the recycle bin: %w", err)
 	}
 	b.index.change(added, dropped)
+	b.progress.set(reached)
 	return nil
 }
 

@@ -19,7 +19,8 @@ import (
 )
 
 // Path is the path of the bin. GET with ?name= and ?namespace= lists the metadata of kept objects. With ?uid=, which
-// may be repeated, it returns the complete object, and all objects that were deleted with it.
+// may be repeated, it returns the complete object, and all objects that were deleted with it. The answer has all objects
+// that were removed before the request, or is 503 with Retry-After.
 const Path = "/coppice/v1/deleted"
 
 // List is the response.
@@ -61,8 +62,14 @@ func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 		}
 		s := &sight{ctx: r.Context(), who: who, authorize: authorize, living: b.living, answers: map[right]bool{}, namespaces: map[string]types.UID{}}
 		out := &stream{w: w}
-		err := b.answer(s, r.URL.Query(), out)
+		err := b.catchUp(r.Context())
+		if err == nil {
+			err = b.answer(s, r.URL.Query(), out)
+		}
 		switch {
+		case isBehind(err):
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, escape.Line(err.Error()), http.StatusServiceUnavailable)
 		case err != nil && out.begun:
 			panic(http.ErrAbortHandler) // an incomplete response must not look complete
 		case err != nil:

@@ -43,6 +43,7 @@ func filled(t *testing.T) *Bin {
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	b.living = func(context.Context, string) (types.UID, error) { return "new", nil }
+	b.current = func(context.Context) (int64, error) { return 5, nil }
 	began := metav1.NewTime(time.Now().Add(-time.Second))
 	for n, i := range []Item{
 		{Resource: "secrets", Kind: "Secret", Namespace: "team", NamespaceUID: "old", Name: "former", UID: "u0"},
@@ -63,11 +64,17 @@ func filled(t *testing.T) *Bin {
 	return b
 }
 
-func ask(t *testing.T, b *Bin, g grants, query string) (code int, names, unread []string) {
+func answerOf(t *testing.T, b *Bin, g grants, query string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(request.WithUser(t.Context(), &user.DefaultInfo{Name: "ann"}), http.MethodGet, Path+query, http.NoBody)
 	w := httptest.NewRecorder()
 	b.Handler(authorizer.AuthorizerFunc(g.decide)).ServeHTTP(w, r)
+	return w
+}
+
+func ask(t *testing.T, b *Bin, g grants, query string) (code int, names, unread []string) {
+	t.Helper()
+	w := answerOf(t, b, g, query)
 	var list List
 	if err := json.Unmarshal(w.Body.Bytes(), &list); w.Code == http.StatusOK && err != nil {
 		t.Fatalf("%s: %v", w.Body, err)

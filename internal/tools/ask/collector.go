@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -155,8 +156,21 @@ func (c *Collector) open(ctx context.Context, path string, query url.Values) (io
 	case response.StatusCode == http.StatusNotFound && (!isOfAPI || len(query) == 0):
 		why = `it is no collector; name a "coppice collect" with --address`
 	}
-	return nil, fmt.Errorf("%s: %s", c.Server, why)
+	err = fmt.Errorf("%s: %s", c.Server, why)
+	if seconds, notNumber := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 16); notNumber == nil && response.StatusCode == http.StatusServiceUnavailable {
+		err = BusyError{err, time.Duration(seconds) * time.Second}
+	}
+	return nil, err
 }
+
+// BusyError is the error of a server that asks to repeat the request after some time.
+type BusyError struct {
+	error
+
+	After time.Duration
+}
+
+func (e BusyError) Unwrap() error { return e.error }
 
 // read returns the body of a response.
 func (c *Collector) read(ctx context.Context, path string, query url.Values) ([]byte, error) {
