@@ -36,8 +36,9 @@ func newUndo(s Streams) *cobra.Command {
 		Short: "Restore objects that a deletion has removed",
 		Long: `Creates the objects of a backup again, in any cluster. "coppice preview delete --backup FILE"
 and "coppice delete --backup FILE" write backups. The command creates namespaces and kinds
-first, and owners before their dependents, with owner references to the new owners, so that
-no object is collected.
+first, and owners before their dependents, but volume claims, Secrets and ConfigMaps before
+the controllers that own them and would create empty ones. Owner references lead to the new
+owners, so that no object is collected.
 
 A server of "coppice up --recycle=SIZE,AGE" keeps deleted objects by itself. Name the deleted
 object, or the ID of the deletion in "coppice stories", which is the UID of that object. The

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,6 +110,64 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 	whole := k.run(t, "get", "--raw", "/coppice/v1/deleted?uid="+now, "--as=ann")
 	if !strings.Contains(whole, `"x":"1"`) || strings.Contains(whole, "aHVudGVy") || !strings.Contains(whole, "secrets: objects that you may not get are left out") {
 		t.Errorf("what went with a configmap is %s", whole)
+	}
+}
+
+// TestR29_UndoAtOnceRestoresAll: an undo directly after a deletion restores all of it, not only the objects that the
+// recycle bin has read.
+func TestR29_UndoAtOnceRestoresAll(t *testing.T) {
+	t.Parallel()
+	p := startPlane(t, "--ephemeral", "--secure-port=0", byHand, noNodes, "--recycle=10Mi,1h")
+	k := ourKubectl(p)
+	namespace := newNamespace(t, k)
+	k.run(t, "create", "-n", namespace, "configmap", "owner")
+	uid := k.get(t, namespace, "configmap/owner", "{.metadata.uid}")
+	const dependents = 200
+	var list strings.Builder
+	for n := range dependents {
+		fmt.Fprintf(&list, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"dependent-%d",
+"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`+"\n---\n", n, uid)
+	}
+	k.apply(t, namespace, list.String())
+	k.run(t, "delete", "-n", namespace, "configmap", "owner", "--cascade=foreground")
+	all := fmt.Sprintf("Made again: %d\n", dependents+1)
+	if out, stderr, code := tool(t, p, namespace, "undo", "configmap/owner"); code != 0 || !strings.Contains(out, all) {
+		t.Errorf("undo of the owner: exit code %d\n%s%s", code, out, stderr)
+	}
+	k.run(t, "delete", "namespace", namespace)
+	if out, stderr, code := tool(t, p, namespace, "undo", "namespace/"+namespace); code != 0 || !strings.Contains(out, "ConfigMap "+namespace+"/dependent-199\n") {
+		t.Errorf("undo of the namespace: exit code %d\n%s%s", code, out, stderr)
+	}
+}
+
+// TestR29_UndoOfStatefulSetKeepsItsClaims: the controller of a restored StatefulSet finds the restored claims, and
+// creates no empty ones in their places.
+func TestR29_UndoOfStatefulSetKeepsItsClaims(t *testing.T) {
+	t.Parallel()
+	p := startPlane(t, "--ephemeral", "--secure-port=0", noNodes, "--recycle=10Mi,1h")
+	k := ourKubectl(p)
+	namespace := newNamespace(t, k)
+	set := strings.Replace(statefulWeb, "replicas: 3", "replicas: 3\n  podManagementPolicy: Parallel\n  persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete}", 1)
+	k.apply(t, namespace, set)
+	owners := func() string {
+		return k.get(t, namespace, "persistentvolumeclaims", "{.items[*].metadata.ownerReferences[*].uid}")
+	}
+	setUID := func() string { return k.get(t, namespace, "statefulset/web", "{.metadata.uid}") }
+	threeTimes := func(uid string) string { return strings.Join([]string{uid, uid, uid}, " ") }
+	owned := threeTimes(setUID())
+	eventually.Agrees(t, func() string { return differs(owners(), owned) })
+	k.run(t, "annotate", "-n", namespace, "persistentvolumeclaims", "--all", "content=old")
+	k.run(t, "delete", "-n", namespace, "statefulset", "web")
+	k.eventuallyNames(t, namespace, "pods")
+	k.eventuallyNames(t, namespace, "persistentvolumeclaims")
+	if out, stderr, code := tool(t, p, namespace, "undo", "statefulset/web"); code != 0 {
+		t.Errorf("exit code %d\n%s%s", code, out, stderr)
+	}
+	if got := k.get(t, namespace, "persistentvolumeclaims", "{.items[*].metadata.annotations.content}"); got != "old old old" {
+		t.Errorf("the contents of the claims are %q", got)
+	}
+	if got, want := owners(), threeTimes(setUID()); got != want {
+		t.Errorf("the owners of the claims are %s, want %s", got, want)
 	}
 }
 

@@ -81,6 +81,17 @@ func (p *Plan) noteLost(s *Step, r metav1.OwnerReference) {
 	}
 }
 
+// noteUnlinked adds notes about the postponed owners that could not be created.
+func (p *Plan) noteUnlinked() {
+	for _, s := range p.Steps {
+		for _, r := range s.kept.Object.GetOwnerReferences() {
+			if s.UID != "" && s.postponed[r.UID] && p.present[r.UID] == "" {
+				p.noteLost(s, r)
+			}
+		}
+	}
+}
+
 // clean removes the fields that depend on the old UID or on the old place of an object.
 func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
 	switch kind {

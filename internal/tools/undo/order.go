@@ -3,7 +3,7 @@ package undo
 import "k8s.io/apimachinery/pkg/types"
 
 // Stages decide where references do not: objects that others need are created before those others, and objects that
-// refuse or change requests are created last.
+// refuse or change requests are created last. Settings are created before their owners: see startsFromNothing.
 const (
 	ofSpaces       = iota // namespaces and kinds
 	ofSettings            // mounts, service accounts, volumes and classes of workloads
@@ -50,7 +50,8 @@ type sorter struct {
 }
 
 // order puts objects into waves: namespaces and definitions before their contents, claims before their volumes,
-// owners before dependents. In a cycle, one object is created first and gets its owner later.
+// owners before dependents, but settings before workloads and custom resources. In a cycle, one object is created first
+// and gets its owner later.
 func (p *Plan) order() {
 	s := &sorter{
 		plan: p, needs: map[*Step]int{}, wants: map[*Step]int{}, done: map[*Step]bool{},
@@ -103,13 +104,20 @@ func (s *sorter) addEdges(step *Step) {
 			continue
 		}
 		seen[r.UID] = true
-		if on == step {
+		if on == step || startsFromNothing(on, step) {
 			step.postpone(r.UID)
 			continue
 		}
 		s.wants[step]++
 		s.wanted[on] = append(s.wanted[on], step)
 	}
+}
+
+// startsFromNothing reports whether the controller of an owner may create a dependent anew, with none of its data, if it
+// finds the owner first: a StatefulSet an empty volume claim, an operator a new password. Such a dependent is created
+// first, and gets the owner later.
+func startsFromNothing(owner, dependent *Step) bool {
+	return stageOf(dependent.place) == ofSettings && stageOf(owner.place) > ofSettings
 }
 
 func (s *sorter) enqueue(step *Step) {

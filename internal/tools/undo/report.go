@@ -42,6 +42,7 @@ func outcomes() []Outcome {
 
 // Report returns the progress of the plan.
 func (p *Plan) Report() Report {
+	p.noteUnlinked()
 	r := Report{Counts: []CountReport{}, Objects: []ObjectReport{}}
 	for _, o := range outcomes() {
 		count := 0

@@ -25,7 +25,7 @@ func resources() map[string]schema.GroupVersionResource {
 	return map[string]schema.GroupVersionResource{
 		"ConfigMap": core("configmaps"), "Secret": core("secrets"), "Pod": core("pods"), "Job": in("batch", "jobs"),
 		"ServiceAccount": core("serviceaccounts"), "PersistentVolumeClaim": core("persistentvolumeclaims"),
-		"Deployment": in("apps", "deployments"), "ReplicaSet": in("apps", "replicasets"), "Widget": in("example.com", "widgets"),
+		"Deployment": in("apps", "deployments"), "ReplicaSet": in("apps", "replicasets"), "StatefulSet": in("apps", "statefulsets"), "Widget": in("example.com", "widgets"),
 		"ResourceQuota": core("resourcequotas"), "Lease": in("coordination.k8s.io", "leases"),
 		"PodCertificateRequest": in("certificates.k8s.io", "podcertificaterequests"), "ClusterTrustBundle": in("certificates.k8s.io", "clustertrustbundles"),
 		"Namespace": core("namespaces"), "PersistentVolume": core("persistentvolumes"),
@@ -188,6 +188,25 @@ func TestR29_CyclesAreLinkedAfterCreation(t *testing.T) {
 	kept := keptAll("ConfigMap a < ConfigMap/c", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/b", "ConfigMap d < ConfigMap/a", "ConfigMap e < ConfigMap/e")
 	p := New(kept, clusterOf(), Options{})
 	same(t, "made", carryOut(t, p), "1 e", "2 a", "3 b < a-2", "3 d < a-2", "4 c < b-2", "link e < e-2", "link a < c-2")
+}
+
+// The controller of a StatefulSet creates the missing claims of its pods, empty; an operator creates a missing password.
+func TestR29_DataIsCreatedBeforeItsController(t *testing.T) {
+	kept := keptAll("StatefulSet pg", "PersistentVolumeClaim data-pg-0 < StatefulSet/pg", "PersistentVolume v", "ConfigMap late < Widget/w",
+		"CustomResourceDefinition widgets.example.com", "Widget w", "Secret password < Widget/w!", "Pod bare", "PersistentVolumeClaim bare-scratch < Pod/bare!")
+	claimRef := map[string]any{"namespace": "shop", "name": "data-pg-0", "uid": "data-pg-0"}
+	kept[2].Object.Object["spec"] = map[string]any{"claimRef": claimRef}
+	kept[1].Object.Object["spec"] = map[string]any{"volumeName": "v"}
+	p := New(kept, clusterOf(), Options{})
+	same(t, "made", carryOut(t, p), "1 widgets.example.com", "2 late", "2 bare-scratch", "2 data-pg-0", "2 password", "3 v", "4 w", "5 bare", "5 pg",
+		"link late < w-2", "link bare-scratch < bare-2", "link data-pg-0 < pg-2", "link password < w-2")
+}
+
+func TestR29_PostponedOwnerThatFailedIsReported(t *testing.T) {
+	p := New(keptAll("StatefulSet pg", "PersistentVolumeClaim data-pg-0 < StatefulSet/pg"), clusterOf(), Options{})
+	p.Made(p.steps["data-pg-0"], "data-pg-0-2", nil)
+	p.Failed(p.steps["pg"], "no")
+	same(t, "told", tells(p), "Made data-pg-0: without its owner StatefulSet pg, which was not restored", "Failed pg: no")
 }
 
 func TestR29_OwnerThatFailed(t *testing.T) {
