@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
@@ -68,6 +69,8 @@ type Outcome struct {
 	Race bool
 	// By is the actor that requests the deletion; empty if no actor does, or if it was requested before.
 	By Actor
+	// Garbage is why the pod garbage collector ends a pod, instead of its node; empty if it does not.
+	Garbage builtin.PodGarbage
 	// Step is the step in which the object is deleted: after all objects with a lower one.
 	Step int
 	// Requested is true for an object that a request names; Refused is the server's answer if it refuses the request.
@@ -184,7 +187,7 @@ func (p *play) concerned(o *object) bool {
 }
 
 func (p *play) outcome(o *object) Outcome {
-	result := Outcome{Object: o.Object, By: o.by, Refused: o.refused, Deciders: o.deciders}
+	result := Outcome{Object: o.Object, By: o.by, Garbage: o.garbage, Refused: o.refused, Deciders: o.deciders}
 	if o.removed {
 		result.Fate, result.Step, result.RecreatedBy = Deleted, o.step, p.recreator(o)
 		return result
@@ -338,9 +341,9 @@ func (p *play) recreator(o *object) ownership.UID {
 	return ""
 }
 
-// graceOf returns the time that the node of a pod may take to end it.
+// graceOf returns the time that the node of a pod may take to end it; zero if the node does not.
 func (p *play) graceOf(o *object) time.Duration {
-	if o.deleting && o.Resource.GroupResource() == corev1.Resource("pods") {
+	if o.deleting && o.garbage == "" && o.Resource.GroupResource() == corev1.Resource("pods") {
 		return max(0, o.deadline.Sub(p.options.Now))
 	}
 	return 0

@@ -71,9 +71,10 @@ type object struct {
 	removed        bool
 	tallies        [2]*tally // those that count it
 
-	by      Actor  // the first actor that requested the deletion
-	step    int    // in which it was deleted
-	refused string // why a request was refused
+	by      Actor              // the first actor that requested the deletion
+	garbage builtin.PodGarbage // why the pod garbage collector has ended it, instead of a node; empty if it has not
+	step    int                // in which it was deleted
+	refused string             // why a request was refused
 
 	refusal  *Refusal // the last one of the server; nil if it has refused nothing
 	deciders []string // what may refuse a write, and cannot be foreseen

@@ -11,7 +11,7 @@ import (
 // endPod lets the node of a pod end it. The pod stays if its node is known to be gone or not to answer.
 func (p *play) endPod(o *object) {
 	if n := p.nodeOf(o); o.grace > 0 && n.Exists && n.Ready {
-		p.endAtOnce(o, ByNode)
+		_ = p.endAtOnce(o, ByNode)
 	}
 }
 
@@ -31,15 +31,16 @@ func (p *play) collectPod(o *object) {
 	if o.removed || o.deleting && o.grace == 0 && len(o.now.Finalizers) > 0 {
 		return // another DELETE changes nothing
 	}
-	if builtin.PodGarbageOf(p.stored(o).(*corev1.Pod), p.nodeOf(o)) != "" {
-		p.endAtOnce(o, ByPodCollector)
+	why := builtin.PodGarbageOf(p.stored(o).(*corev1.Pod), p.nodeOf(o))
+	if why != "" && p.endAtOnce(o, ByPodCollector) == nil {
+		o.garbage = why
 	}
 }
 
 // endAtOnce deletes a pod without a grace period. If admission refuses that, the pod stays.
-func (p *play) endAtOnce(o *object, by Actor) {
+func (p *play) endAtOnce(o *object, by Actor) error {
 	now := int64(0)
-	_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, by)
+	return p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, by)
 }
 
 // nodeOf returns the state of the node that a pod is bound to. A node counts as ready if nothing is known of it.

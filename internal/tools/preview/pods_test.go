@@ -84,9 +84,20 @@ func TestPodGarbageCollectorIsPlayed(t *testing.T) {
 			if got := told(p); !slices.Equal(got, test.want) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
-			isCollected := slices.ContainsFunc(p.Outcomes, func(o preview.Outcome) bool { return o.By == preview.ByPodCollector })
-			if text := p.Report(inv).String(); strings.Contains(text, "gone for 40s") != isCollected {
+			has := func(why builtin.PodGarbage) bool {
+				return slices.ContainsFunc(p.Outcomes, func(o preview.Outcome) bool { return o.Garbage == why })
+			}
+			text := p.Report(inv).String()
+			isGone, isRetired := strings.Contains(text, "gone for 40s"), strings.Contains(text, "collector looks every")
+			if isGone != has(builtin.NodeGone) || isRetired != has(builtin.NodeOutOfService) {
 				t.Error(text)
+			}
+			isCollected := isGone || isRetired
+			if wants := !strings.Contains(name, "waits") && name != "protected"; isCollected != wants {
+				t.Errorf("the pod garbage collector ends a pod: %t, want %t", isCollected, wants)
+			}
+			if isCollected && p.Grace != 0 {
+				t.Errorf("the nodes take %s to end pods that they do not end", p.Grace)
 			}
 		})
 	}

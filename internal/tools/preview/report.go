@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
@@ -60,10 +61,12 @@ type ObjectReport struct {
 	ResourceVersion string `json:"resourceVersion"`
 	Fate            Fate   `json:"fate"`
 	By              Actor  `json:"by,omitempty"`
-	Step            int    `json:"step,omitempty"`
-	Requested       bool   `json:"requested,omitempty"`
-	Refused         string `json:"refused,omitempty"`
-	Race            bool   `json:"race,omitempty"`
+	// PodGarbage is why the pod garbage collector ends a pod, instead of its node.
+	PodGarbage builtin.PodGarbage `json:"podGarbage,omitempty"`
+	Step       int                `json:"step,omitempty"`
+	Requested  bool               `json:"requested,omitempty"`
+	Refused    string             `json:"refused,omitempty"`
+	Race       bool               `json:"race,omitempty"`
 	// Refusal is the answer of the server to a request about the object, if it refuses one. DecidedBy names what may refuse
 	// the deletion, and cannot be foreseen.
 	Refusal   *RefusalReport `json:"refusal,omitempty"`
@@ -160,7 +163,7 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 	report := ObjectReport{
 		Kind: o.Object.Kind.String(), Resource: o.Object.Resource.GroupResource().String(), Namespace: o.Object.Namespace, Name: o.Object.Name,
 		UID: string(o.Object.UID), ResourceVersion: o.Object.ResourceVersion,
-		Fate: o.Fate, By: o.By, Step: o.Step, Requested: o.Requested, Refused: text(o.Refused), Race: o.Race, Protected: text(o.Protected),
+		Fate: o.Fate, By: o.By, PodGarbage: o.Garbage, Step: o.Step, Requested: o.Requested, Refused: text(o.Refused), Race: o.Race, Protected: text(o.Protected),
 	}
 	more := MoreReport{}
 	if r := o.Refusal; r != nil {

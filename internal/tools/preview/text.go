@@ -36,9 +36,12 @@ func (r Report) String() string {
 		}
 		text.WriteString(".\n")
 	}
-	if slices.ContainsFunc(r.Objects, func(o ObjectReport) bool { return o.By == ByPodCollector }) {
+	switch {
+	case slices.ContainsFunc(r.Objects, func(o ObjectReport) bool { return o.PodGarbage == builtin.NodeGone }):
 		fmt.Fprintf(&text, "The pod garbage collector removes pods of nodes that have been gone for %s, and looks every %s.\n",
 			builtin.NodeQuarantine, builtin.PodGarbagePeriod)
+	case slices.ContainsFunc(r.Objects, func(o ObjectReport) bool { return o.PodGarbage != "" }):
+		fmt.Fprintf(&text, "The pod garbage collector looks every %s.\n", builtin.PodGarbagePeriod)
 	}
 	if r.Unconfirmed != "" {
 		text.WriteString(escape.Sprintf("The server demands a confirmation: %s. \"coppice delete --confirm\" confirms.\n", r.Unconfirmed))
@@ -96,6 +99,9 @@ func (o ObjectReport) notes() string {
 	}
 	if o.By != "" && o.By != ByUser {
 		notes.WriteString(", by the " + actorName(o.By))
+	}
+	if o.PodGarbage != "" && o.By != ByPodCollector {
+		notes.WriteString("; the pod garbage collector ends it: " + string(o.PodGarbage))
 	}
 	if o.Refused != "" {
 		notes.WriteString("; the request is refused: " + o.Refused)
