@@ -100,7 +100,7 @@ func has[T ~string](list []T, one, all T) bool {
 
 // Deleters are the users whose requests a preview plays: policies may permit to one what they deny to another.
 type Deleters struct {
-	Requester, Collector, NamespaceController, PodCollector authenticationv1.UserInfo
+	Requester, Collector, NamespaceController, PodCollector, TokensController, EndpointsController authenticationv1.UserInfo
 	// These remove finalizers: of pods, volume claims, volumes and VolumeAttributesClasses.
 	JobController, ClaimProtector, VolumeProtector, ClassProtector authenticationv1.UserInfo
 }
@@ -110,15 +110,17 @@ func OurControllers() Deleters {
 	workloads, protector := userNamed("system:coppice:workload-controllers"), userNamed("system:coppice:protection-controller")
 	return Deleters{
 		Collector: userNamed("system:coppice:collector"), NamespaceController: userNamed("system:coppice:namespace-controller"),
+		TokensController: userNamed("system:coppice:tokens-controller"), EndpointsController: workloads,
 		PodCollector: workloads, JobController: workloads, ClaimProtector: protector, VolumeProtector: protector, ClassProtector: protector,
 	}
 }
 
 // KubernetesControllers returns the users of the controllers on clusters whose kube-controller-manager uses a service
-// account for each controller.
+// account for each controller. The tokens controller has none.
 func KubernetesControllers() Deleters {
 	return Deleters{
 		Collector: accountOf("generic-garbage-collector"), NamespaceController: accountOf("namespace-controller"),
+		TokensController: userNamed("system:kube-controller-manager"), EndpointsController: accountOf("endpoint-controller"),
 		PodCollector: accountOf("pod-garbage-collector"), JobController: accountOf("job-controller"),
 		ClaimProtector: accountOf("pvc-protection-controller"), VolumeProtector: accountOf("pv-protection-controller"),
 		ClassProtector: accountOf("volumeattributesclass-protection-controller"),

@@ -42,6 +42,8 @@ type Facts struct {
 	Budgets map[string]Fact[[]policyv1.PodDisruptionBudget]
 	// Classes are the objects that name a VolumeAttributesClass, by its name.
 	Classes map[string]Fact[[]ClassUser]
+	// Tokens are the token Secrets of ServiceAccounts, by namespace.
+	Tokens map[string]Fact[[]Token]
 	// Outages are those of group versions that do not answer.
 	Outages map[string]Fact[apiservice.Outage]
 	// Definitions are those of CustomResourceDefinitions, by uid.
@@ -68,7 +70,7 @@ type Facts struct {
 // Needs are facts that a decision needs, and that are not read yet.
 type Needs struct {
 	Workloads, Leases, Protections, Bodies, Definitions, Events map[ownership.UID]*Object
-	Nodes, Volumes, Classes, Budgets, Outages                   map[string]bool
+	Nodes, Volumes, Classes, Budgets, Tokens, Outages           map[string]bool
 
 	Roles, Webhooks, Policies, Deleters, RepeatedReplaces, Controllers bool
 }
@@ -79,6 +81,7 @@ func NewFacts() *Facts {
 		Workloads: map[ownership.UID]Fact[Workload]{}, Leases: map[ownership.UID]Fact[Lease]{}, Protections: map[ownership.UID]Fact[Protection]{},
 		Nodes: map[string]Fact[Node]{}, Volumes: map[string]Fact[Volume]{}, Budgets: map[string]Fact[[]policyv1.PodDisruptionBudget]{},
 		Outages: map[string]Fact[apiservice.Outage]{}, Classes: map[string]Fact[[]ClassUser]{}, Definitions: map[ownership.UID]Fact[Definition]{},
+		Tokens: map[string]Fact[[]Token]{},
 		Bodies: map[ownership.UID]Fact[*unstructured.Unstructured]{}, Events: map[ownership.UID]Fact[[]Event]{},
 		needs: newNeeds(),
 	}
@@ -88,14 +91,15 @@ func newNeeds() Needs {
 	return Needs{
 		Workloads: map[ownership.UID]*Object{}, Leases: map[ownership.UID]*Object{}, Protections: map[ownership.UID]*Object{}, Bodies: map[ownership.UID]*Object{},
 		Definitions: map[ownership.UID]*Object{}, Events: map[ownership.UID]*Object{},
-		Nodes: map[string]bool{}, Volumes: map[string]bool{}, Classes: map[string]bool{}, Budgets: map[string]bool{}, Outages: map[string]bool{},
+		Nodes: map[string]bool{}, Volumes: map[string]bool{}, Classes: map[string]bool{}, Budgets: map[string]bool{}, Tokens: map[string]bool{},
+		Outages: map[string]bool{},
 	}
 }
 
 // IsEmpty reports whether nothing is needed.
 func (n *Needs) IsEmpty() bool {
 	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Bodies)+len(n.Definitions)+len(n.Events)+
-		len(n.Nodes)+len(n.Volumes)+len(n.Classes)+len(n.Budgets)+len(n.Outages) == 0 &&
+		len(n.Nodes)+len(n.Volumes)+len(n.Classes)+len(n.Budgets)+len(n.Tokens)+len(n.Outages) == 0 &&
 		!n.Roles && !n.Webhooks && !n.Policies && !n.Deleters && !n.RepeatedReplaces && !n.Controllers
 }
 
@@ -154,6 +158,11 @@ func (f *Facts) UsersOfClass(name string) Fact[[]ClassUser] {
 // BudgetsOf returns the PodDisruptionBudgets of a namespace, or of all namespaces if it is empty.
 func (f *Facts) BudgetsOf(namespace string) Fact[[]policyv1.PodDisruptionBudget] {
 	return find(f, f.Budgets, namespace, func() { f.needs.Budgets[namespace] = true })
+}
+
+// TokensIn returns the token Secrets in a namespace.
+func (f *Facts) TokensIn(namespace string) Fact[[]Token] {
+	return find(f, f.Tokens, namespace, func() { f.needs.Tokens[namespace] = true })
 }
 
 // Outage returns why a group version does not answer.
@@ -274,6 +283,14 @@ type ClassUser struct {
 	UID                   ownership.UID
 	Kind, Namespace, Name string
 	Deleting              bool
+}
+
+// Token is a Secret with the token of a ServiceAccount.
+type Token struct {
+	Secret  ownership.UID
+	Account string
+	// AccountUID is empty if the Secret names none.
+	AccountUID ownership.UID
 }
 
 // Protection is how the server protects an object that is marked as protected (R28).

@@ -27,6 +27,8 @@ type Selection struct {
 
 	// Objects to find by their coordinates.
 	wanted ownership.Selector // its Names become asides, and so do Leases; all others become members
+	// followers are those of the Names that become members: the Endpoints of Services.
+	followers map[ownership.Name]bool
 }
 
 // View runs a function on an ownership graph, which it locks.
@@ -43,6 +45,7 @@ func SelectConcerned(view View, resources []*Resource, uids []ownership.UID) *Se
 		Resources: make(map[ownership.Kind]*Resource, len(resources)),
 		Members:   make(map[ownership.UID]ownership.Object), Asides: make(map[ownership.UID]ownership.Object),
 		view: view, queue: slices.Clone(uids), kinds: map[ownership.Kind]bool{}, defines: map[ownership.Kind]bool{},
+		followers: map[ownership.Name]bool{},
 		wanted: ownership.Selector{
 			Namespaces: map[string]bool{}, Kinds: map[ownership.Kind]bool{LeaseKind(): true}, Places: map[ownership.Location]bool{}, Names: map[ownership.Name]bool{},
 		},
@@ -102,6 +105,11 @@ func (s *Selection) add(g *ownership.Graph, o ownership.Object) int {
 		if r := s.defined(o.Name); r != nil {
 			s.kinds[r.OwnerKind()], s.wanted.Kinds[r.OwnerKind()] = true, true
 		}
+	case ownership.Kind{Kind: "Service"}: // with which its Endpoints go
+		endpoints := ownership.Name{Location: ownership.Location{Kind: ownership.Kind{Kind: "Endpoints"}, Namespace: o.Namespace}, Name: o.Name}
+		s.wanted.Names[endpoints], s.followers[endpoints] = true, true
+	case ownership.Kind{Kind: "ServiceAccount"}: // with which the Secrets with its tokens go
+		s.wanted.Places[ownership.Location{Kind: ownership.Kind{Kind: "Secret"}, Namespace: o.Namespace}] = true
 	case ownership.Kind{Kind: "PersistentVolumeClaim"}:
 		s.wanted.Places[ownership.Location{Kind: PodKind(), Namespace: o.Namespace}] = true // they may use it
 	}
@@ -169,6 +177,10 @@ func (s *Selection) find() bool {
 			case kind == LeaseKind() && namespace == corev1.NamespaceNodeLease: // of a node
 			default:
 				o, _ := g.Object(uid)
+				if s.followers[ownership.Name{Location: ownership.Location{Kind: kind, Namespace: namespace}, Name: o.Name}] {
+					s.queue = append(s.queue, uid)
+					continue
+				}
 				s.aside(g, o)
 			}
 		}

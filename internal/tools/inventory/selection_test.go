@@ -46,6 +46,15 @@ func TestSelectionHasMembersAndAsides(t *testing.T) {
 	observe(claim, "shop", "data", ownership.Active)
 	observe(PodKind(), "shop", "user", ownership.Active)
 	observe(PodKind(), "other", "stranger", ownership.Active)
+	endpoints, secret := ownership.Kind{Kind: "Endpoints"}, ownership.Kind{Kind: "Secret"}
+	g.Observe(ownership.Object{UID: "web", Kind: ownership.Kind{Kind: "Service"}, Namespace: "net", Name: "web"})
+	g.Observe(ownership.Object{UID: "ep", Kind: endpoints, Namespace: "net", Name: "web"})
+	observe(endpoints, "net", "others", ownership.Active)
+	g.Observe(ownership.Object{UID: "far-ep", Kind: endpoints, Namespace: "far-net", Name: "web"})
+	observe(configMap, "net", "slice", ownership.Active, "Endpoints/ep")
+	observe(ownership.Kind{Kind: "ServiceAccount"}, "accounts", "robot", ownership.Active)
+	observe(secret, "accounts", "token", ownership.Active)
+	observe(secret, "net", "password", ownership.Active)
 	observe(lease, "kube-system", "operator", ownership.Active)
 	observe(lease, "kube-node-lease", "n1", ownership.Active)
 	for _, test := range []struct {
@@ -57,6 +66,8 @@ func TestSelectionHasMembersAndAsides(t *testing.T) {
 		{"a claim, and who uses it", "data", "data user", "operator shop"},
 		{"a definition, and its instances", "widgets.acme.io", "a b c far leaving owner root widgets.acme.io", "operator other shop"},
 		{"a namespace, and its contents", "shop", "a b c data far leaving owner root shop user", "operator other widgets.acme.io"},
+		{"a Service, and its Endpoints", "web", "ep slice web", "operator"},
+		{"a ServiceAccount, and what may be its tokens", "robot", "robot token", "operator"},
 		{"nothing", "gone", "", "operator"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -20,6 +20,8 @@ const (
 	ByServer              Actor = "Server"
 	ByNode                Actor = "Node"
 	ByPodCollector        Actor = "PodGarbageCollector"
+	ByTokensController    Actor = "TokensController"
+	ByEndpointsController Actor = "EndpointsController"
 	// These remove finalizers.
 	ByJobController        Actor = "JobController"
 	ByProtectionController Actor = "ProtectionController"
@@ -55,6 +57,10 @@ func UserOf(by Actor, o *inventory.Object, pod *inventory.Pod, d inventory.Delet
 		return authenticationv1.UserInfo{Username: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
 	case ByPodCollector:
 		return d.PodCollector
+	case ByTokensController:
+		return d.TokensController
+	case ByEndpointsController:
+		return d.EndpointsController
 	case ByJobController:
 		return d.JobController
 	case ByProtectionController:

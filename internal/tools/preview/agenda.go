@@ -73,6 +73,8 @@ func (p *play) assignWaiting(o *object) {
 	switch o.Resource.GroupResource() {
 	case corev1.Resource("pods"):
 		p.assignClaims(o)
+	case corev1.Resource("serviceaccounts"), corev1.Resource("services"):
+		p.followed = append(p.followed, o)
 	case corev1.Resource("nodes"):
 		p.abandoned = append(p.abandoned, p.onNode[o.Name]...)
 	}

@@ -55,6 +55,7 @@ type play struct {
 	repeated      []ownership.UID     // objects that the server refuses to delete to upstream's collector
 	repeatedAt    uint64              // the version at which these were last tried again
 	abandoned     []*inventory.Object // pods whose nodes have been deleted
+	followed      []*object           // ServiceAccounts and Services that are gone
 }
 
 // object is an object in the copy.
@@ -327,12 +328,15 @@ func (p *play) turn() bool {
 	if p.schedule.late && p.version == before {
 		p.collect()
 	}
-	if p.version == before && len(p.queue) == 0 { // all others are done long before
+	if p.version == before && len(p.queue) == 0 {
+		p.follow()
+	}
+	if p.version == before && len(p.queue)+len(p.followed) == 0 { // all others are done long before
 		p.collectPods()
 	}
 	if p.repeatedAt != p.version && (!p.schedule.late || p.version == before) {
 		p.repeatedAt = p.version
 		p.enqueue(p.repeated)
 	}
-	return p.version != before || len(p.queue)+len(p.abandoned) > 0 || slices.ContainsFunc(p.agendas[:], agenda.hasMore)
+	return p.version != before || len(p.queue)+len(p.abandoned)+len(p.followed) > 0 || slices.ContainsFunc(p.agendas[:], agenda.hasMore)
 }

@@ -92,6 +92,8 @@ func (p *Predictor) options(misses int) Options {
 			return builtin.NodeState{Exists: true, Ready: true}
 		},
 		Protection:    func(o *inventory.Object) inventory.Protection { return p.facts.Protection(o).Value },
+		Tokens:        func(namespace string) []inventory.Token { return p.facts.TokensIn(namespace).Value },
+		Follows:       func() bool { return !p.facts.IsOurs() || p.facts.RunControllers() },
 		Admission:     p.admission,
 		Conversion:    p.conversion,
 		Holds:         p.holds,

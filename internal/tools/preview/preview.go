@@ -83,6 +83,10 @@ type Options struct {
 	// Holds returns the group versions in which an owner may have dependents that the collector cannot see, so that it
 	// keeps a finalizer (R15). Nil: there are none.
 	Holds func(o *inventory.Object, finalizer string) []Hold
+	// Tokens returns the token Secrets in a namespace. Nil: there are none.
+	Tokens func(namespace string) []inventory.Token
+	// Follows reports whether the controllers run that delete token Secrets and Endpoints. Nil: they do.
+	Follows func() bool
 	// IsPreliminary reports whether one of the answers above was a guess, so that the prediction is not needed: Predict
 	// then simulates one schedule only, to ask for the rest. Nil: it does not.
 	IsPreliminary func() bool

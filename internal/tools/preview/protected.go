@@ -32,11 +32,7 @@ func (p *play) protect(o *object, by Actor) error {
 			}
 		}
 	}
-	deleter := protection.Cascade
-	if by == ByUser || by == ByNode || by == ByPodCollector {
-		deleter = protection.Request
-	}
-	refusal := o.protection.Decide(deleter, slices.DeleteFunc(slices.Clone(o.protection.Remaining), p.isRemoved(o)))
+	refusal := o.protection.Decide(p.deleterOf(by), slices.DeleteFunc(slices.Clone(o.protection.Remaining), p.isRemoved(o)))
 	if refusal == nil {
 		return nil
 	}
@@ -44,6 +40,21 @@ func (p *play) protect(o *object, by Actor) error {
 		o.protection.held = refusal.Reason()
 	}
 	return refusal.Error(o.Resource.GroupResource(), o.Namespace, o.Name)
+}
+
+// deleterOf returns the sort of an actor. The tokens controller of kube-controller-manager has the user of all its
+// controllers, which counts as a cascade.
+func (p *play) deleterOf(by Actor) protection.Deleter {
+	switch by {
+	case ByUser, ByNode, ByPodCollector, ByEndpointsController:
+		return protection.Request
+	case ByTokensController:
+		if p.options.RepeatedReplaces == nil || !p.options.RepeatedReplaces() { // our server
+			return protection.Request
+		}
+	case ByCollector, ByNamespaceController, ByServer, ByJobController, ByProtectionController, byUnknown:
+	}
+	return protection.Cascade
 }
 
 // isRemoved returns a function that reports whether an object that o outlives is gone by now.

@@ -243,12 +243,16 @@ func (r Report) CountDeleted() int {
 	return r.count(func(o *ObjectReport) bool { return o.Fate == Deleted || o.Fate == Waiting })
 }
 
-// Closure returns what limits of unconfirmed deletions count: the objects that are deleted now or later.
+// Closure returns what limits of unconfirmed deletions count: the objects that are deleted now or later. The server does
+// not count what controllers delete without an owner reference.
 func (r Report) Closure(limits protection.Limits) protection.Closure {
-	c := protection.Closure{Objects: r.CountDeleted()}
+	isCounted := func(o *ObjectReport) bool {
+		return (o.Fate == Deleted || o.Fate == Waiting) && o.By != ByTokensController && o.By != ByEndpointsController
+	}
+	c := protection.Closure{Objects: r.count(isCounted)}
 	for n := range r.Objects {
 		o := &r.Objects[n]
-		if (o.Fate == Deleted || o.Fate == Waiting) && limits.Limited(schema.ParseGroupResource(o.Resource)) {
+		if isCounted(o) && limits.Limited(schema.ParseGroupResource(o.Resource)) {
 			c.Limited = append(c.Limited, o.Resource)
 		}
 	}

@@ -174,6 +174,10 @@ func actorName(a Actor) string {
 		return "node"
 	case ByPodCollector:
 		return "pod garbage collector"
+	case ByTokensController:
+		return "tokens controller"
+	case ByEndpointsController:
+		return "endpoints controller"
 	case ByJobController:
 		return "Job controller"
 	case ByProtectionController:

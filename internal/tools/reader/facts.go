@@ -82,6 +82,9 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 	for _, namespace := range slices.Sorted(maps.Keys(needs.Budgets)) {
 		facts.Budgets[namespace] = inventory.FactOf(r.budgets(ctx, namespace))
 	}
+	for _, namespace := range slices.Sorted(maps.Keys(needs.Tokens)) {
+		facts.Tokens[namespace] = inventory.FactOf(r.tokens(ctx, namespace))
+	}
 	r.readOutages(ctx, needs.Outages, facts.Outages)
 	if needs.Roles {
 		facts.Roles = new(inventory.FactOf(r.roles(ctx)))

@@ -146,7 +146,7 @@ function aside(name) {
   return {uid: name, kind: path ? kind : "owner", namespace: parts.length > 1 ? parts[0] : "", name: parts.at(-1), owners: [], marked: null, gone: null, fate: "aside", why: "", holds: [], until: null};
 }
 
-const actors = {Collector: "the garbage collector", NamespaceController: "the namespace controller", Server: "the API server", Node: "its node", PodGarbageCollector: "the pod garbage collector", JobController: "the Job controller", ProtectionController: "the protection controller"};
+const actors = {Collector: "the garbage collector", NamespaceController: "the namespace controller", Server: "the API server", Node: "its node", PodGarbageCollector: "the pod garbage collector", TokensController: "the tokens controller", EndpointsController: "the endpoints controller", JobController: "the Job controller", ProtectionController: "the protection controller"};
 
 function whyOf(o) {
   const words = [];
