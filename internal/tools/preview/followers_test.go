@@ -18,8 +18,10 @@ func TestControllersDeleteWhatFollows(t *testing.T) {
 		"Endpoints ep", "Endpoints other", "Widget slice < ep",
 	}
 	tokens := []inventory.Token{
-		{Secret: "token", Account: "robot", AccountUID: "robot"}, {Secret: "any", Account: "robot"},
-		{Secret: "former", Account: "robot", AccountUID: "another"}, {Secret: "password", Account: "other"},
+		{Secret: "token", Account: "robot", AccountUID: "robot"},
+		{Secret: "any", Account: "robot"},
+		{Secret: "former", Account: "robot", AccountUID: "another"},
+		{Secret: "password", Account: "other"},
 	}
 	for name, test := range map[string]struct {
 		requests []preview.Request
