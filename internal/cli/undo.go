@@ -42,7 +42,8 @@ owners, so that no object is collected.
 
 A server of "coppice up --recycle=SIZE,AGE" keeps deleted objects by itself. Name the deleted
 object, or the ID of the deletion in "coppice stories", which is the UID of that object. The
-command then restores all objects of that deletion.
+command then restores all objects of that deletion, and the owner references of the objects
+that it orphaned. Only a backup has the references of objects that another owner has kept.
 
 The restored objects have the same names, and new UIDs. Controllers write their status;
 --with-status restores the old status. Controllers add their finalizers; --with-finalizers

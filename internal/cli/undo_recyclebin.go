@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,10 +72,7 @@ func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, 
 		}
 		unread = append(unread, list.Unread...)
 	}
-	slices.SortFunc(kept, func(a, b undo.Kept) int {
-		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.UID(), b.UID()))
-	})
-	kept = slices.CompactFunc(kept, func(a, b undo.Kept) bool { return a.UID() == b.UID() })
+	kept = undo.Merge(kept)
 	kept = undo.Closure(kept, roots...)
 	if missing := len(roots) - requested(kept); missing > 0 {
 		unread = append(unread, fmt.Sprintf("%d of %d requested objects are not in the recycle bin, or you may not get them", missing, len(roots)))

@@ -114,7 +114,7 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 }
 
 // TestR29_UndoAtOnceRestoresAll: an undo directly after a deletion restores all of it, not only the objects that the
-// recycle bin has read.
+// recycle bin has read, and gives orphans their owner again.
 func TestR29_UndoAtOnceRestoresAll(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0", byHand, noNodes, "--recycle=10Mi,1h")
@@ -133,6 +133,15 @@ func TestR29_UndoAtOnceRestoresAll(t *testing.T) {
 	all := fmt.Sprintf("Made again: %d\n", dependents+1)
 	if out, stderr, code := tool(t, p, namespace, "undo", "configmap/owner"); code != 0 || !strings.Contains(out, all) {
 		t.Errorf("undo of the owner: exit code %d\n%s%s", code, out, stderr)
+	}
+	k.run(t, "delete", "-n", namespace, "configmap", "owner", "--cascade=orphan")
+	if out, stderr, code := tool(t, p, namespace, "undo", "configmap/owner"); code != 0 || !strings.Contains(out, "Made again: 1\n") {
+		t.Errorf("undo of the orphan deletion: exit code %d\n%s%s", code, out, stderr)
+	}
+	uid = k.get(t, namespace, "configmap/owner", "{.metadata.uid}")
+	owners := k.get(t, namespace, "configmaps", "{.items[*].metadata.ownerReferences[*].uid}")
+	if count := strings.Count(owners, uid); count != dependents {
+		t.Errorf("of %d orphans, %d have their owner again", dependents, count)
 	}
 	k.run(t, "delete", "namespace", namespace)
 	if out, stderr, code := tool(t, p, namespace, "undo", "namespace/"+namespace); code != 0 || !strings.Contains(out, "ConfigMap "+namespace+"/dependent-199\n") {

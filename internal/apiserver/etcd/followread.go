@@ -129,6 +129,20 @@ func readError(err error) error {
 // Replay passes on the changes below a prefix after one revision and up to another one, which etcd
 // has already reached.
 func (f *Follower) Replay(ctx context.Context, prefix string, after, upTo int64, pass func(Change)) error {
+	return f.replay(ctx, prefix, after, upTo, func(e *clientv3.Event) { pass(changeOf(e)) })
+}
+
+// ReplayUpdates passes on the updates of objects after one revision and up to another one, which etcd has already
+// reached, with the value before each.
+func (f *Follower) ReplayUpdates(ctx context.Context, after, upTo int64, pass func(before, now Stored)) error {
+	return f.replay(ctx, f.prefix, after, upTo, func(e *clientv3.Event) {
+		if e.IsModify() && e.PrevKv != nil {
+			pass(storedIn(e.PrevKv), storedIn(e.Kv))
+		}
+	})
+}
+
+func (f *Follower) replay(ctx context.Context, prefix string, after, upTo int64, pass func(e *clientv3.Event)) error {
 	// The watch needs its own stream: on a shared one, the progress may belong to other watches.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(withStream(ctx, "replay-"+rand.String(16))))
 	defer cancel()
@@ -148,7 +162,7 @@ func (f *Follower) Replay(ctx context.Context, prefix string, after, upTo int64,
 			}
 			for _, event := range response.Events {
 				if after = event.Kv.ModRevision; after <= upTo {
-					pass(changeOf(event))
+					pass(event)
 				}
 			}
 		case <-timer.C:

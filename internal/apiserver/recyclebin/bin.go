@@ -3,11 +3,12 @@
 //
 // The main flow: Follow reads removals from etcd, with the last value of each object, after the last revision that it
 // has reached (etcd.Removals). keep decodes the objects and writes them, encrypted, into a database in the data
-// directory. The same transaction writes the revision, so a crash loses nothing that etcd still has. The oldest objects
-// are dropped when the bounds are exceeded (database.go). An index in memory has the facts for authorization, so that
-// it needs no decryption (index.go). The handler waits until the bin has all removals before the request (progress.go),
-// checks the rights of the user, and returns kept objects (handler.go, rights.go). A damaged database is renamed, and a
-// new one begins (damage.go).
+// directory, with the owner references that an orphan deletion has removed from dependents (orphans.go). The same
+// transaction writes the revision, so a crash loses nothing that etcd still has. The oldest objects are dropped when
+// the bounds are exceeded (database.go). An index in memory has the facts for authorization, so that it needs no
+// decryption (index.go). The handler waits until the bin has all removals before the request (progress.go), checks the
+// rights of the user, and returns kept objects (handler.go, rights.go). A damaged database is renamed, and a new one
+// begins (damage.go).
 package recyclebin
 
 import (
@@ -17,10 +18,12 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -218,10 +221,10 @@ func (t *batch) size() (bytes int) {
 	return bytes
 }
 
-// keep writes removed objects and the revision that was reached.
+// keep writes removed objects and the revision that was reached, and the objects that have lost removed owners.
 func (b *Bin) keep(ctx context.Context, removed []etcd.Removal, upTo int64) error {
 	var entries []entry
-	namespaces := map[string]types.UID{}
+	namespaces, orphaned := map[string]types.UID{}, newOrphaned()
 	for n := range removed {
 		o, err := b.decode.decode(removed[n].Value)
 		if err != nil {
@@ -239,23 +242,40 @@ func (b *Bin) keep(ctx context.Context, removed []etcd.Removal, upTo int64) erro
 		if err != nil {
 			return err
 		}
+		if before.orphans {
+			orphaned.add(o.GetUID(), before.marked, removed[n].At)
+		}
 		if status, has := before.Object["status"]; has {
 			o.Object["status"] = status
 		}
 		o.SetManagedFields(nil)
-		body, err := o.MarshalJSON()
+		e, err := b.entryOf(o, removed[n].Key, removed[n].At)
 		if err != nil {
-			return fmt.Errorf("encode %s: %w", removed[n].Key, err)
+			return err
 		}
-		entries = append(entries, entry{body: body, Item: Item{
-			Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version, Kind: o.GetKind(),
-			Resource:  resourceOf(b.store.Prefix(), removed[n].Key, o.GroupVersionKind()),
-			Namespace: o.GetNamespace(), NamespaceUID: in, Name: o.GetName(), UID: o.GetUID(), Owners: o.GetOwnerReferences(),
-			DeletionTimestamp: o.GetDeletionTimestamp(), Grace: o.GetDeletionGracePeriodSeconds(),
-			Finalizers: before.GetFinalizers(), Revision: removed[n].At, Removed: b.clock.Now().UTC(),
-		}})
+		e.NamespaceUID, e.Finalizers = in, before.GetFinalizers()
+		entries = append(entries, e)
 	}
-	return b.write(entries, upTo)
+	survivors, err := b.survivors(ctx, orphaned)
+	if err != nil {
+		return err
+	}
+	return b.write(append(entries, survivors...), upTo)
+}
+
+// entryOf returns the entry of an object that had a key until a revision.
+func (b *Bin) entryOf(o *unstructured.Unstructured, key string, at int64) (entry, error) {
+	body, err := o.MarshalJSON()
+	if err != nil {
+		return entry{}, fmt.Errorf("encode %s: %w", key, err)
+	}
+	return entry{body: body, Item: Item{
+		Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version, Kind: o.GetKind(),
+		Resource:  resourceOf(b.store.Prefix(), key, o.GroupVersionKind()),
+		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Owners: o.GetOwnerReferences(),
+		DeletionTimestamp: o.GetDeletionTimestamp(), Grace: o.GetDeletionGracePeriodSeconds(),
+		Revision: at, Removed: b.clock.Now().UTC(),
+	}}, nil
 }
 
 // namespaceOf returns the UID of the namespace that an object was in when it was removed. known has the namespaces of
@@ -292,27 +312,38 @@ func (b *Bin) namespaceAt(ctx context.Context, name string, revision int64) (typ
 	return namespace.GetUID(), nil
 }
 
+// past is the state of an object before its deletion began.
+type past struct {
+	*unstructured.Unstructured
+
+	marked  int64 // the revision at which the deletion began; of a later state if the bin does not know it
+	orphans bool  // the deletion kept the dependents
+}
+
 // before returns the state of an object before its deletion began, with its finalizers and its status. At its removal
 // an object has no finalizers any more, and the containers of a pod have ended.
-func (b *Bin) before(ctx context.Context, last etcd.Stored, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (b *Bin) before(ctx context.Context, last etcd.Stored, o *unstructured.Unstructured) (past, error) {
+	found := past{Unstructured: o, marked: last.Revision}
 	for range history {
-		if o.GetDeletionTimestamp() == nil {
+		if found.GetDeletionTimestamp() == nil {
 			break
 		}
-		older, found, err := b.store.ReadAt(ctx, last.Key, last.Revision-1)
+		found.marked = last.Revision
+		found.orphans = found.orphans || slices.Contains(found.GetFinalizers(), metav1.FinalizerOrphanDependents)
+		older, isThere, err := b.store.ReadAt(ctx, last.Key, last.Revision-1)
 		if err != nil {
-			return nil, err
+			return past{}, err
 		}
-		if !found {
+		if !isThere {
 			break
 		}
 		decoded, err := b.decode.decode(older.Value)
 		if err != nil || decoded.GetUID() != o.GetUID() {
-			break
+			break // without an older state, the last one is used
 		}
-		last, o = older, decoded
+		last, found.Unstructured = older, decoded
 	}
-	return o, nil //nolint:nilerr // without an older state, the last one is used
+	return found, nil
 }
 
 func encodeJSON(value any) []byte {

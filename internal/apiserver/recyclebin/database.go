@@ -33,6 +33,8 @@ type Item struct {
 	Finalizers        []string                `json:"finalizers,omitempty"`
 	Revision          int64                   `json:"revision"`
 	Removed           time.Time               `json:"removed"`
+	// Stays is true for an object that was not deleted: it has lost the Owners by an orphan deletion.
+	Stays bool `json:"stays,omitempty"`
 	// Object is the complete object, if the request is for it.
 	Object *unstructured.Unstructured `json:"object,omitempty"`
 }

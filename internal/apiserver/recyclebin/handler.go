@@ -19,8 +19,8 @@ import (
 )
 
 // Path is the path of the bin. GET with ?name= and ?namespace= lists the metadata of kept objects. With ?uid=, which
-// may be repeated, it returns the complete object, and all objects that were deleted with it. The answer has all objects
-// that were removed before the request, or is 503 with Retry-After.
+// may be repeated, it returns the complete object, and all objects that were deleted with it, or have lost it as their
+// owner. The answer has all objects that were removed before the request, or is 503 with Retry-After.
 const Path = "/coppice/v1/deleted"
 
 // List is the response.
@@ -122,7 +122,7 @@ func (b *Bin) named(s *sight, query url.Values, out *stream) error {
 func (b *Bin) allowed(s *sight, query url.Values) (keys []uint64, err error) {
 	name, seen := b.index.hash(query.Get("name")), map[*scope]bool{}
 	for _, o := range b.young() {
-		if query.Has("name") && o.name != name || query.Has("namespace") && o.scope.namespace != query.Get("namespace") {
+		if o.stays || query.Has("name") && o.name != name || query.Has("namespace") && o.scope.namespace != query.Get("namespace") {
 			continue
 		}
 		sees, known := seen[o.scope]
@@ -179,7 +179,7 @@ func (b *Bin) roots(s *sight, all []indexed, uids []string) (roots []indexed, er
 		requested[b.index.hash(uid)] = true
 	}
 	for _, o := range all {
-		if !requested[o.uid] {
+		if o.stays || !requested[o.uid] {
 			continue
 		}
 		i, err := b.seen(s, &o)
@@ -274,6 +274,6 @@ func (i *Item) Kept() undo.Kept {
 	}
 	return undo.Kept{
 		Resource: schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource},
-		Object:   o, Finalizers: slices.Concat([]string{}, i.Finalizers), Revision: i.Revision, Removed: i.Removed,
+		Object:   o, Finalizers: slices.Concat([]string{}, i.Finalizers), Revision: i.Revision, Removed: i.Removed, Stays: i.Stays,
 	}
 }

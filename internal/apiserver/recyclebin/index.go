@@ -32,6 +32,7 @@ type indexed struct {
 	owners   []uint64
 	revision int64
 	removed  time.Time
+	stays    bool // as in Item
 }
 
 // index has all kept objects, oldest first. It is safe for concurrent use.
@@ -60,7 +61,7 @@ func (x *index) entry(key uint64, i *Item) indexed {
 	}
 	return indexed{
 		key: key, scope: &scope{i.Group, i.Resource, i.Namespace, i.NamespaceUID}, name: x.hash(i.Name), uid: x.hash(string(i.UID)),
-		owners: owners, revision: i.Revision, removed: i.Removed,
+		owners: owners, revision: i.Revision, removed: i.Removed, stays: i.Stays,
 	}
 }
 
@@ -127,8 +128,8 @@ func beginningOf(roots []indexed, head func(key uint64) (*Item, error)) (undo.Mo
 	return undo.Beginning(kept), nil
 }
 
-// latest returns the wanted objects. Of several objects with the same resource, namespace and name, it returns a root,
-// or else the one that was removed last.
+// latest returns the wanted objects. Of several deleted objects with the same resource, namespace and name, it returns
+// a root, or else the one that was removed last.
 func latest(all, roots []indexed, wanted map[uint64]bool) []*indexed {
 	type place struct {
 		scope *scope
@@ -141,7 +142,7 @@ func latest(all, roots []indexed, wanted map[uint64]bool) []*indexed {
 	at := map[place]*indexed{}
 	for n := range all {
 		o := &all[n]
-		if !wanted[o.key] {
+		if !wanted[o.key] || o.stays {
 			continue
 		}
 		other := at[place{o.scope, o.name}]
@@ -152,7 +153,7 @@ func latest(all, roots []indexed, wanted map[uint64]bool) []*indexed {
 	var last []*indexed
 	for n := range all {
 		o := &all[n]
-		if wanted[o.key] && at[place{o.scope, o.name}] == o {
+		if wanted[o.key] && (o.stays || at[place{o.scope, o.name}] == o) {
 			last = append(last, o)
 		}
 	}

@@ -62,10 +62,9 @@ func TestR29_BinThatIsBehindDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Directly after the last removal, a bin that follows a store has the complete deletion. After other writes, which
-// it does not read, it asks etcd for its progress.
-func TestR29_FollowingBinHasWholeDeletions(t *testing.T) {
-	const dependents = 400
+// following returns a bin that follows a store.
+func following(t *testing.T) (*etcd.Store, *Bin) {
+	t.Helper()
 	store, err := etcd.Open(t.Context(), etcd.Options{Dir: t.TempDir(), Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +86,14 @@ func TestR29_FollowingBinHasWholeDeletions(t *testing.T) {
 	if code, _, _ := ask(t, b, grants{"widgets//"}, "?uid=owner"); code != http.StatusNotFound { // it follows now
 		t.Fatalf("an empty bin answers %d", code)
 	}
+	return store, b
+}
+
+// Directly after the last removal, a bin that follows a store has the complete deletion. After other writes, which
+// it does not read, it asks etcd for its progress.
+func TestR29_FollowingBinHasWholeDeletions(t *testing.T) {
+	const dependents = 400
+	store, b := following(t)
 	keyOf := func(name string) string { return store.Prefix() + "/example.com/widgets/team/" + name }
 	put := func(name, owners string) {
 		t.Helper()

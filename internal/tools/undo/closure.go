@@ -1,6 +1,7 @@
 package undo
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -43,6 +44,32 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 		}
 	}
 	return latest(kept, reached, isRoot)
+}
+
+// Merge returns each object once, the first removed first. An object that was deleted after it had lost owner references
+// counts as deleted only; one that has lost references several times gets all.
+func Merge(kept []Kept) []Kept {
+	all := slices.SortedFunc(slices.Values(kept), func(a, b Kept) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.UID(), b.UID()))
+	})
+	at, merged := map[types.UID]int{}, []Kept{}
+	for n := range all {
+		k := all[n]
+		first, seen := at[k.UID()]
+		switch {
+		case !seen:
+			at[k.UID()] = len(merged)
+			merged = append(merged, k)
+		case !merged[first].Stays: // deleted
+		case k.Stays:
+			o := merged[first].Object.DeepCopy()
+			o.SetOwnerReferences(append(o.GetOwnerReferences(), k.Object.GetOwnerReferences()...))
+			merged[first].Object = o
+		default:
+			merged[first] = k
+		}
+	}
+	return merged
 }
 
 // removedSince returns the objects that were removed since a moment, by the UIDs of their owners, and by their

@@ -292,6 +292,19 @@ func TestR29_SurvivorsGetTheirReferencesAgain(t *testing.T) {
 	same(t, "told", tells(p), "Made a", "LeftOut c: it was not deleted then, and is gone now")
 }
 
+// An object that several orphan deletions have detached gets all its references again, unless it was deleted then.
+func TestR29_SurvivorsOfSeveralDeletionsAreMerged(t *testing.T) {
+	kept := keptAll("ConfigMap b < ConfigMap/c", "ConfigMap b < ConfigMap/a", "ConfigMap d < ConfigMap/a", "ConfigMap d", "ConfigMap a", "ConfigMap c")
+	for n, revision := range []int64{3, 1, 2, 4, 5, 6} {
+		kept[n].Revision, kept[n].Stays = revision, n < 3
+	}
+	p := New(Merge(kept), clusterOf("ConfigMap b b"), Options{})
+	same(t, "made", carryOut(t, p), "1 a", "1 c", "1 d", "link b < a-2 < c-2")
+	if len(kept[1].Object.GetOwnerReferences()) != 1 {
+		t.Error("the kept objects have changed")
+	}
+}
+
 func TestR29_WhatIsCreated(t *testing.T) {
 	k := keptOf("ConfigMap a # acme.io/x foregroundDeletion")
 	k.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
