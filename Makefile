@@ -109,7 +109,7 @@ RACES ?= 10000
 races: ## RACES (10000) creations in an unused namespace, and as many of instances, each beside the deletion: exactly one succeeds
 	COPPICE_TEST_RACES=$(RACES) go test ./internal/apiserver -count=1 -v -timeout 24h -run '^TestR28_CreationRacesDeletionOfUnused$$'
 
-confirmations: ## 68 ways to delete more than may go unconfirmed, none of which succeeds, and 220 ordinary deletions, none of which is refused (half a minute)
+confirmations: ## 73 ways to delete more than may go unconfirmed, none of which succeeds, and 220 ordinary deletions, none of which is refused (half a minute)
 	COPPICE_TEST_ORDINARY=20 go test ./internal/system -count=1 -v -run '^TestR32_'
 	go test ./internal/rules/ownership -run '^$$' -bench '^BenchmarkClosure$$'
 

@@ -131,7 +131,7 @@ func extendCore(c completedConfig, s *security, legacy, policy *genericapiserver
 	if err != nil {
 		return err
 	}
-	evictions.Protect = c.Protect
+	evictions.Protect, evictions.Confirm = c.Protect, c.Confirm
 	storages["pods/eviction"] = eviction.NewEndpoint(evictions, c.Now)
 	binding, ok := storages["pods/binding"].(restregistry.NamedCreater)
 	if !ok {

@@ -60,6 +60,13 @@ func TestR32_NothingLargeGoesUnconfirmed(t *testing.T) {
 	})
 }
 
+// R32: an eviction that is refused leaves the budget and the pod as they were.
+func TestR32_RefusedEvictionsSpendNoBudget(t *testing.T) {
+	runConfirming(t, func(ctx context.Context, e confirmEnv) error {
+		return evictionIsRefused(ctx, e.attempt(ctx, "evictions"))
+	})
+}
+
 // Ordinary deletions pass, and so do those that somebody has confirmed, with all that follows from them. COPPICE_TEST_ORDINARY
 // is how often each is made.
 func TestR32_OrdinaryDeletionsPass(t *testing.T) {
@@ -127,6 +134,11 @@ func runConfirming(t *testing.T, use func(context.Context, confirmEnv) error) {
 		}
 		if err := grant(ctx, admin, "confirmer", "*"); err != nil {
 			return err
+		}
+		for _, user := range []string{pretender, gitOps} {
+			if err := grant(ctx, admin, user, "get", "list", "delete", "deletecollection"); err != nil {
+				return err
+			}
 		}
 		p.Config = as(p.Config, "user")
 		e := confirmEnv{protectedEnv: protectedEnv{plane: p, audit: o.AuditPath}}

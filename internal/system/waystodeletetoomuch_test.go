@@ -38,6 +38,7 @@ func waysToDeleteTooMuch() []wayTooMuch {
 			all = append(all, wayTooMuch{shape + ", " + name, prepare, begin})
 		}
 	}
+	all = append(all, waysToHideTheDeletion()...)
 	orphan := isRefused(deletes(withPolicy(metav1.DeletePropagationOrphan)))
 	return append(all, []wayTooMuch{
 		{"a namespace, orphaned", theNamespace(aCrowd(tooMany)), orphan},
@@ -224,6 +225,18 @@ func confirmedBy(change func(confirmAttempt, protection.Confirmation) (bool, pro
 
 // grownAfter confirms the deletion of a tree that grows before the deletion.
 func grownAfter(ctx context.Context, in confirmAttempt, all []subject) error {
+	return grownBy(ctx, in, all, func() error {
+		root, err := in.of(all[0]).Get(ctx, all[0].name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		_, err = create(ctx, in.of(all[0]), `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one-more"`+ownedBy("v1", "ConfigMap", root.GetName(), root.GetUID())+`}}`)
+		return err
+	})
+}
+
+// grownBy confirms the deletion of the root, and lets what goes with it grow before the deletion.
+func grownBy(ctx context.Context, in confirmAttempt, all []subject, grow func() error) error {
 	closure, unconfirmed := protection.NeedsConfirmation(deletes(metav1.DeleteOptions{})(ctx, in, all))
 	if !unconfirmed {
 		return errors.New("the first DELETE is not refused")
@@ -231,12 +244,7 @@ func grownAfter(ctx context.Context, in confirmAttempt, all []subject) error {
 	if err := in.confirm(ctx, in.confirmer, all[0], protection.Confirmation{Digest: closure.Digest, At: time.Now()}); err != nil {
 		return err
 	}
-	root, err := in.of(all[0]).Get(ctx, all[0].name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	_, err = create(ctx, in.of(all[0]), `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one-more"`+ownedBy("v1", "ConfigMap", root.GetName(), root.GetUID())+`}}`)
-	if err != nil {
+	if err := grow(); err != nil {
 		return err
 	}
 	return asksToConfirm(deletes(metav1.DeleteOptions{})(ctx, in, all))

@@ -57,7 +57,7 @@ func (a *attempt) try(ctx context.Context) error {
 	if err := checkPreconditions(pod, a.options.Preconditions); err != nil {
 		return err
 	}
-	if err := a.checkProtection(ctx, pod); err != nil {
+	if err := a.checkDeletion(ctx, pod); err != nil {
 		return err
 	}
 	plan, err := a.plan(ctx, pod)
@@ -106,14 +106,16 @@ func checkPreconditions(pod *corev1.Pod, want *metav1.Preconditions) error {
 	return nil
 }
 
-// checkProtection refuses the eviction of a protected pod (R28) with the error of its DELETE,
-// before a budget is changed and before the pod is marked.
-func (a *attempt) checkProtection(ctx context.Context, pod *corev1.Pod) error {
-	if _, protected := a.registries.Protect.Of(corev1.Resource("pods"), pod); !protected {
+// checkDeletion refuses the eviction of a pod that is protected (R28), or whose deletion needs a confirmation (R32), with the
+// error of its DELETE, before a budget is changed and before the pod is marked.
+func (a *attempt) checkDeletion(ctx context.Context, pod *corev1.Pod) error {
+	if _, protected := a.registries.Protect.Of(corev1.Resource("pods"), pod); !protected && !a.registries.Confirm.Any() {
 		return nil
 	}
 	_, _, err := a.registries.Pods.Delete(ctx, a.name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
-	if _, refused := protection.Refused(err); refused {
+	_, isProtected := protection.Refused(err)
+	_, isUnconfirmed := protection.NeedsConfirmation(err)
+	if isProtected || isUnconfirmed {
 		return err
 	}
 	return nil

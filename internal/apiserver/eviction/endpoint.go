@@ -31,6 +31,8 @@ type Registries struct {
 	BudgetStatus rest.Updater
 	// Protect are the modes of protection of objects without a label (R28).
 	Protect protection.Defaults
+	// Confirm are the limits of deletions without a confirmation (R32).
+	Confirm protection.Limits
 }
 
 // FromStorages returns the registries among the storages of the core group and of group policy.

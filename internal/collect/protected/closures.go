@@ -141,7 +141,7 @@ func (c *Closures) KindOf(ctx context.Context, resource schema.GroupResource) (k
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
-	_, _ = c.feed.Survey(ctx) // a resource that stays unknown has no objects
+	_, _ = c.feed.Survey(ctx) // a resource that stays unknown is not served
 	return kind, find()
 }
 
@@ -150,8 +150,8 @@ func (c *Closures) KindOf(ctx context.Context, resource schema.GroupResource) (k
 func (c *Closures) Of(roots ownership.Roots, limits protection.Limits) protection.Closure {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	look := &lookAtClosure{closures: c, limits: limits, limited: map[ownership.Kind]string{}}
-	for uid, kind := range c.graph.Closure(roots) {
+	look := c.newLook(limits)
+	for uid, kind := range c.graph.Closure(look.with(roots)) {
 		look.add(uid, kind)
 	}
 	return look.closure()
@@ -161,21 +161,21 @@ func (c *Closures) Of(roots ownership.Roots, limits protection.Limits) protectio
 func (c *Closures) Exceeds(roots ownership.Roots, limits protection.Limits) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	look := &lookAtClosure{closures: c, limits: limits, limited: map[ownership.Kind]string{}}
-	for uid, kind := range c.graph.Closure(roots) {
+	look := c.newLook(limits)
+	for uid, kind := range c.graph.Closure(look.with(roots)) {
 		look.add(uid, kind)
 		if limits.Exceeded(look.found) {
 			return true
 		}
 	}
-	return false
+	return limits.Exceeded(look.found)
 }
 
 // UIDs returns the closure of a deletion.
 func (c *Closures) UIDs(roots ownership.Roots) (uids []string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for uid := range c.graph.Closure(roots) {
+	for uid := range c.graph.Closure(c.newLook(protection.Limits{}).with(roots)) {
 		uids = append(uids, string(uid))
 	}
 	return uids
@@ -209,6 +209,33 @@ type lookAtClosure struct {
 	found   protection.Closure
 }
 
+func (c *Closures) newLook(limits protection.Limits) *lookAtClosure {
+	return &lookAtClosure{closures: c, limits: limits, limited: map[ownership.Kind]string{}}
+}
+
+// with adds the kinds whose objects contain others.
+func (l *lookAtClosure) with(roots ownership.Roots) ownership.Roots {
+	roots.Contents = map[ownership.Kind]func(string) (string, ownership.Kind){
+		{Kind: "Namespace"}: func(name string) (string, ownership.Kind) { return name, ownership.Kind{} },
+		{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}: func(name string) (string, ownership.Kind) { return "", l.instances(name) },
+	}
+	return roots
+}
+
+// instances returns the kind that a definition defines. The instances of one that is not served cannot be observed, but go
+// with it.
+func (l *lookAtClosure) instances(definition string) ownership.Kind {
+	resource := schema.ParseGroupResource(definition)
+	served := l.closures.feed.Resources()
+	if i := slices.IndexFunc(served, func(r feed.Resource) bool { return r.GroupResource() == resource }); i >= 0 {
+		return served[i].Kind
+	}
+	if l.limits.MoreThan > 0 || l.limits.Limited(resource) {
+		l.found.Uncounted = append(l.found.Uncounted, definition)
+	}
+	return ownership.Kind{}
+}
+
 func (l *lookAtClosure) add(uid ownership.UID, kind ownership.Kind) {
 	l.found.Objects++
 	l.uids = append(l.uids, string(uid))
@@ -224,6 +251,7 @@ func (l *lookAtClosure) add(uid ownership.UID, kind ownership.Kind) {
 
 func (l *lookAtClosure) closure() protection.Closure {
 	slices.Sort(l.found.Limited)
+	slices.Sort(l.found.Uncounted)
 	if l.limits.Exceeded(l.found) {
 		l.found.Digest = protection.DigestOf(l.uids)
 	}

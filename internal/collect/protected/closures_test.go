@@ -7,8 +7,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 
@@ -96,5 +98,56 @@ func TestR32_ResourcesThatWereJustDefinedAreCounted(t *testing.T) {
 		}
 		stop()
 		synctest.Wait()
+	})
+}
+
+// noPermits are Permits of which there are none.
+type noPermits struct{}
+
+func (noPermits) Put(context.Context, string, []byte) error   { return nil }
+func (noPermits) Names(context.Context) ([]string, error)     { return nil, nil }
+func (noPermits) Get(context.Context, string) ([]byte, error) { return nil, nil }
+
+// R32: a collector deletes no more than may go because of an owner that is not where its dependents look for it (R5), although
+// an object of another namespace has its UID.
+func TestR32_OwnersOfOtherNamespacesAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"})
+		d, err := discovery.NewDiscoveryClientForConfig(s.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := feed.NewClient(s.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Put("configmaps", metav1.ObjectMeta{Namespace: "there", Name: "owner", UID: "owner"})
+		var objects []metav1.Object
+		for _, namespace := range []string{"shop", "there"} {
+			for n := range 12 {
+				m := metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint(n), UID: types.UID(fmt.Sprint(namespace, n)), OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "owner"},
+				}}
+				s.Put("configmaps", m)
+				objects = append(objects, &m)
+			}
+		}
+		closures := protected.NewClosures(d, client, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go closures.Run(ctx)
+		if err := closures.WaitForInitialSync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c := protected.NewConfirming(protected.Confirming{
+			Limits: protection.Limits{MoreThan: 5}, Closures: closures, Permits: noPermits{}, Now: time.Now, CatchUp: func(context.Context) error { return nil },
+		})
+		for n, want := range map[int]bool{0: true, 11: true, 12: false} {
+			d := protected.Deleting{Resource: schema.GroupResource{Resource: "configmaps"}, Object: objects[n], Namespace: objects[n].GetNamespace()}
+			err := c.Check(ctx, "system:coppice:collector", d)
+			if _, isRefused := protection.NeedsConfirmation(err); isRefused != want {
+				t.Errorf("%s/%s is refused: %t (%v)", objects[n].GetNamespace(), objects[n].GetName(), isRefused, err)
+			}
+		}
 	})
 }

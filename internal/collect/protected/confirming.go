@@ -102,12 +102,15 @@ func (c *Confirming) request(ctx context.Context, d Deleting) error {
 
 // cascade returns the refusal of a deletion by a collector.
 func (c *Confirming) cascade(ctx context.Context, d Deleting) error {
-	roots := c.rootsOf(ctx, d)
-	if d.Object == nil || c.Closures.IsTerminating(d.Object.GetNamespace()) {
+	if d.Object == nil {
+		return c.contents(ctx, d)
+	}
+	if c.Closures.IsTerminating(d.Object.GetNamespace()) {
 		return nil
 	}
+	roots := c.rootsOf(ctx, d)
 	together := roots
-	together.UIDs = append(c.Closures.Gone(ownersOf(d.Object)), roots.UIDs...)
+	together.UIDs, together.Beside = append(c.Closures.Gone(ownersOf(d.Object)), roots.UIDs...), ownership.UID(d.Object.GetUID())
 	if !c.Closures.Exceeds(together, c.Limits) {
 		return nil
 	}
@@ -119,6 +122,21 @@ func (c *Confirming) cascade(ctx context.Context, d Deleting) error {
 		return nil
 	}
 	return c.Limits.RefuseCascade(c.Closures.Of(together, c.Limits), d.Resource, d.Object.GetNamespace(), d.Object.GetName())
+}
+
+// contents returns the refusal of a collection that a collector deletes: the contents of a namespace whose deletion was
+// permitted, or a request like that of any other user.
+func (c *Confirming) contents(ctx context.Context, d Deleting) error {
+	if c.Closures.IsTerminating(d.Namespace) {
+		return nil
+	}
+	if err := c.CatchUp(ctx); err != nil {
+		return err
+	}
+	if c.Closures.IsTerminating(d.Namespace) {
+		return nil
+	}
+	return c.request(ctx, d)
 }
 
 // rootsOf returns what a deletion begins with.
@@ -155,13 +173,21 @@ func ownersOf(m metav1.Object) []ownership.UID {
 	return owners
 }
 
-// exempt permits a deletion by a controller, if it would need a confirmation.
+// exempt permits a deletion by a controller, if it would need a confirmation and takes other objects with it: a permit is for
+// their collector.
 func (c *Confirming) exempt(ctx context.Context, d Deleting) error {
-	roots := c.rootsOf(ctx, d)
-	if d.Object == nil || !c.Closures.Exceeds(roots, c.Limits) {
+	if d.Object == nil {
 		return nil
 	}
-	return c.permit(ctx, d, c.Closures.UIDs(roots))
+	roots := c.rootsOf(ctx, d)
+	if !c.Closures.Exceeds(roots, c.Limits) {
+		return nil
+	}
+	uids := c.Closures.UIDs(roots)
+	if len(uids) <= 1 {
+		return nil
+	}
+	return c.permit(ctx, d, uids)
 }
 
 // permit remembers the objects of a deletion before it happens: its root may have gone when the collector deletes the

@@ -12,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -29,8 +30,8 @@ const ConfirmPath = "/confirm"
 // ConfirmWebhook refuses unconfirmed large deletions on servers other than ours (R32), and confirmations by users who may
 // not confirm. Its graph is as old as its watches: what was created a moment ago is not counted.
 //
-//	API server ── AdmissionReview: DELETE, UPDATE with another annotation coppice.dev/confirmed ──▶ ConfirmWebhook
-//	           ◀── allowed, or 403 with the causes of a refusal ────────────────────────────────
+//	API server ── AdmissionReview: DELETE, CREATE of an eviction, UPDATE with another annotation coppice.dev/confirmed ──▶ ConfirmWebhook
+//	           ◀── allowed, or 403 with the causes of a refusal ──────────────────────────────────────────────────────
 //
 // The review of an object of a collection does not tell which others are selected. All objects of the resource in the
 // namespace count as the collection.
@@ -41,6 +42,8 @@ type ConfirmWebhook struct {
 
 	// May returns the rights of a user.
 	May func(authenticationv1.UserInfo) May
+	// Objects reads the pods of evictions.
+	Objects metadata.Interface
 }
 
 // NewConfirmHandler returns the ConfirmWebhook for the server of config, at ConfirmPath, and a function that observes all
@@ -71,7 +74,8 @@ func NewConfirmHandler(ctx context.Context, config *rest.Config, limits protecti
 			CatchUp: func(ctx context.Context) error { return closures.CatchUp(ctx, nil) },
 			Permits: permitsInConfigMaps{client.CoreV1().ConfigMaps(namespace), clock.RealClock{}},
 		}),
-		May: Webhook{Reviews: client.AuthorizationV1().SubjectAccessReviews()}.rightsOf,
+		May:     Webhook{Reviews: client.AuthorizationV1().SubjectAccessReviews()}.rightsOf,
+		Objects: objects,
 	}
 	run := func(ctx context.Context) error {
 		closures.Run(ctx)
@@ -110,15 +114,36 @@ func (h ConfirmWebhook) decide(ctx context.Context, r *admissionv1.AdmissionRequ
 			return err
 		}
 		return h.Check(ctx, r.UserInfo.Username, d)
+	case isEviction(r):
+		pod, err := evicted(ctx, h.Objects, r)
+		if err != nil || pod.DeletionTimestamp != nil {
+			if apierrors.IsNotFound(err) {
+				return nil // the server reports that itself
+			}
+			return err
+		}
+		return h.Check(ctx, r.UserInfo.Username, Deleting{Resource: resourceOf(r), Object: pod, Namespace: r.Namespace, DryRun: isDryRun(r)})
 	case r.Operation == admissionv1.Update:
 		return h.mayConfirm(ctx, r)
 	}
 	return nil
 }
 
+func isDryRun(r *admissionv1.AdmissionRequest) bool { return r.DryRun != nil && *r.DryRun }
+
+// isEviction reports whether a request evicts a pod. A server asks no webhook about the deletion that follows.
+func isEviction(r *admissionv1.AdmissionRequest) bool {
+	return r.SubResource == "eviction" && r.Resource.Resource == "pods" && r.Operation == admissionv1.Create
+}
+
+// evicted returns the metadata of the pod that a request evicts.
+func evicted(ctx context.Context, objects metadata.Interface, r *admissionv1.AdmissionRequest) (*metav1.PartialObjectMetadata, error) {
+	return objects.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+}
+
 // deletingOf returns the deletion in a review.
 func deletingOf(r *admissionv1.AdmissionRequest) (Deleting, error) {
-	d := Deleting{Resource: resourceOf(r), Namespace: r.Namespace, DryRun: r.DryRun != nil && *r.DryRun}
+	d := Deleting{Resource: resourceOf(r), Namespace: r.Namespace, DryRun: isDryRun(r)}
 	if r.Name == "" {
 		return d, nil // a collection
 	}

@@ -14,7 +14,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -176,8 +175,8 @@ func (h Webhook) protection(resource schema.GroupResource, object metav1.Object)
 
 // object returns the metadata of the object that a request would delete; nil if it would delete nothing.
 func (h Webhook) object(ctx context.Context, r *admissionv1.AdmissionRequest) (*metav1.PartialObjectMetadata, error) {
-	if r.SubResource == "eviction" && r.Resource.Resource == "pods" && r.Operation == admissionv1.Create {
-		return h.Outlived.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	if isEviction(r) {
+		return evicted(ctx, h.Outlived.Metadata, r)
 	}
 	if r.Operation != admissionv1.Delete || r.SubResource != "" {
 		return nil, nil // no deletion

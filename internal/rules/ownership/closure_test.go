@@ -117,3 +117,75 @@ func smallest(objects map[ownership.UID]ownership.Object, root ownership.UID) []
 	slices.Sort(all)
 	return all
 }
+
+// R32: the contents of a namespace, and the instances of a definition, go with it, also where an owner takes it along.
+func TestR32_ContentsGoWithDependents(t *testing.T) {
+	g := newGraph(t)
+	space, definition, widget := ownership.Kind{Kind: "Namespace"}, ownership.Kind{Kind: "Definition"}, ownership.Kind{Group: "example.com", Kind: "Widget"}
+	for _, kind := range []ownership.Kind{space, definition, widget} {
+		g.SetScope(kind, ownership.Cluster)
+	}
+	owned := func(uid ownership.UID, kind ownership.Kind, owners ...ownership.UID) ownership.Object {
+		o := ownership.Object{UID: uid, Kind: kind, Name: string(uid), ResourceVersion: "1"}
+		for _, owner := range owners {
+			o.Owners = append(o.Owners, ownership.Reference{APIVersion: "v1", Kind: "Node", Name: string(owner), UID: owner})
+		}
+		return o
+	}
+	inside := func(namespace string, o ownership.Object) ownership.Object {
+		o.Namespace = namespace
+		return o
+	}
+	for _, o := range []ownership.Object{
+		owned("tenant", node), owned("team", space, "tenant"), owned("crd", definition, "tenant"), owned("other", space),
+		inside("team", object("a", 1)), inside("team", object("b", 2, "a")), inside("other", object("c", 3)),
+		owned("w1", widget), owned("w2", widget), owned("below", space, "w2"), inside("below", object("d", 4)),
+	} {
+		if len(o.Owners) > 0 && o.UID == "below" {
+			o.Owners[0].APIVersion, o.Owners[0].Kind = "example.com/v1", "Widget"
+		}
+		g.Observe(o)
+	}
+	contents := map[ownership.Kind]func(string) (string, ownership.Kind){
+		space:      func(name string) (string, ownership.Kind) { return name, ownership.Kind{} },
+		definition: func(string) (string, ownership.Kind) { return "", widget },
+	}
+	for name, test := range map[string]struct {
+		roots ownership.Roots
+		want  []ownership.UID
+	}{
+		"the owner of containers":   {ownership.Roots{UIDs: []ownership.UID{"tenant"}}, []ownership.UID{"a", "b", "below", "crd", "d", "team", "tenant", "w1", "w2"}},
+		"without its dependents":    {ownership.Roots{UIDs: []ownership.UID{"tenant"}, Orphans: true}, []ownership.UID{"tenant"}},
+		"a namespace":               {ownership.Roots{UIDs: []ownership.UID{"team"}}, []ownership.UID{"a", "b", "team"}},
+		"a namespace, with orphans": {ownership.Roots{UIDs: []ownership.UID{"team"}, Orphans: true}, []ownership.UID{"a", "b", "team"}},
+		"a definition":              {ownership.Roots{UIDs: []ownership.UID{"crd"}}, []ownership.UID{"below", "crd", "d", "w1", "w2"}},
+	} {
+		test.roots.Contents = contents
+		if diff := cmp.Diff(test.want, closureOf(g, test.roots)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// R32: what a collector deletes goes together with all that has lost the same owner, as the references name it (R5): an object
+// of another namespace with the UID of that owner keeps nothing.
+func TestR32_WhatHasLostTheSameOwnerGoesTogether(t *testing.T) {
+	g := newGraph(t)
+	lost := func(uid ownership.UID, owners ...ownership.UID) ownership.Object {
+		o := object(uid, 1, owners...)
+		o.Namespace = "b"
+		return o
+	}
+	g.Observe(object("owner", 1)) // of the namespace default
+	g.Observe(object("kept", 2, "owner"))
+	g.Observe(lost("there", "a stranger"))
+	g.Observe(lost("one", "owner"))
+	g.Observe(lost("two", "owner"))
+	g.Observe(lost("three", "owner", "solid"))
+	g.Observe(lost("solid"))
+	for uid, want := range map[ownership.UID][]ownership.UID{"one": {"one", "two"}, "there": {"there"}, "solid": nil, "kept": nil, "unknown": nil} {
+		if diff := cmp.Diff(want, closureOf(g, ownership.Roots{Beside: uid})); diff != "" {
+			t.Errorf("beside %s (-want +got):\n%s", uid, diff)
+		}
+	}
+}

@@ -124,12 +124,29 @@ func (l Limits) Exempts(user string) bool {
 	return slices.Contains(l.Controllers, user) || isController(user) && !isCollector(user)
 }
 
-// isController reports whether a user is a part of Kubernetes or of Coppice. The accounts of controllers are in
-// kube-system, where only administrators may write.
+// kubernetesControllers are the service accounts of Kubernetes' controllers, in kube-system. Others there may have names
+// like these, and belong to programs that people have added.
+var kubernetesControllers = map[string]bool{
+	"attachdetach-controller": true, "bootstrap-signer": true, "certificate-controller": true, "clusterrole-aggregation-controller": true,
+	"cronjob-controller": true, "daemon-set-controller": true, "deployment-controller": true, "device-taint-eviction-controller": true,
+	"disruption-controller": true, "endpoint-controller": true, "endpointslice-controller": true, "endpointslicemirroring-controller": true,
+	"ephemeral-volume-controller": true, "expand-controller": true, "generic-garbage-collector": true, "horizontal-pod-autoscaler": true,
+	"job-controller": true, "kube-apiserver-serving-clustertrustbundle-publisher": true, "legacy-service-account-token-cleaner": true,
+	"namespace-controller": true, "node-controller": true, "persistent-volume-binder": true, "pod-garbage-collector": true,
+	"podcertificaterequestcleaner": true, "podgroup-protection-controller": true, "pv-protection-controller": true, "pvc-protection-controller": true,
+	"replicaset-controller": true, "replication-controller": true, "resource-claim-controller": true, "resourcepoolstatusrequest-controller": true,
+	"resourcequota-controller": true, "root-ca-cert-publisher": true, "route-controller": true, "selinux-warning-controller": true,
+	"service-account-controller": true, "service-cidrs-controller": true, "service-controller": true, "statefulset-controller": true,
+	"storage-version-garbage-collector": true, "storage-version-migrator-controller": true, "token-cleaner": true,
+	"ttl-after-finished-controller": true, "ttl-controller": true, "validatingadmissionpolicy-status-controller": true,
+	"volumeattributesclass-protection-controller": true,
+}
+
+// isController reports whether a user is a part of Kubernetes or of Coppice.
 func isController(user string) bool {
 	switch account, isAccount := strings.CutPrefix(user, "system:serviceaccount:kube-system:"); {
 	case isAccount:
-		return strings.HasSuffix(account, "-controller") || account == "pod-garbage-collector" || account == "persistent-volume-binder"
+		return kubernetesControllers[account]
 	case strings.HasPrefix(user, "system:coppice:"):
 		return user != "system:coppice:tools-user"
 	}
@@ -147,6 +164,9 @@ type Closure struct {
 	Objects int
 	// Limited are resources of Limits.Kinds with an object among them, sorted.
 	Limited []string
+	// Uncounted are CustomResourceDefinitions among them whose resource is not served, sorted: how many instances go with
+	// them is not known.
+	Uncounted []string
 	// Digest identifies the set of objects.
 	Digest string
 }
@@ -163,7 +183,7 @@ func DigestOf(uids []string) string {
 
 // Exceeded reports whether a deletion needs a confirmation.
 func (l Limits) Exceeded(c Closure) bool {
-	return l.MoreThan > 0 && c.Objects > l.MoreThan || len(c.Limited) > 0
+	return l.MoreThan > 0 && c.Objects > l.MoreThan || len(c.Limited)+len(c.Uncounted) > 0
 }
 
 // Confirmation is the content of the annotation Confirmed.
@@ -267,6 +287,9 @@ func (l Limits) Excess(c Closure) string {
 		reasons = append(reasons, limited+" in any number")
 	default:
 		reasons = append(reasons, limited+" need a confirmation in any number")
+	}
+	if len(c.Uncounted) > 0 {
+		reasons = append(reasons, "the objects of "+strings.Join(c.Uncounted, ", ")+" cannot be counted, because it is not served")
 	}
 	return objects + ", and " + strings.Join(reasons, ", and ")
 }

@@ -99,6 +99,7 @@ func TestR32_WhoNeedsConfirmations(t *testing.T) {
 		"system:node:a": true, "system:kube-scheduler": true, "system:serviceaccount:kube-system:pod-garbage-collector": true,
 		"admin": false, "system:coppice:collector": false, "system:serviceaccount:kube-system:generic-garbage-collector": false,
 		"system:serviceaccount:coppice-system:coppice": false, "system:coppice:tools-user": false,
+		"system:serviceaccount:kube-system:gitops-controller": false, "system:serviceaccount:kube-system:legacy-service-account-token-cleaner": true,
 		"system:serviceaccount:default:job-controller": false, "system:serviceaccount:kube-system:default": false, "system:kube-controller-manager": false,
 	} {
 		if limits.Exempts(user) != want {
