@@ -257,7 +257,11 @@ func (b *Bin) keep(ctx context.Context, removed []etcd.Removal, upTo int64) erro
 		entries = append(entries, e)
 	}
 	survivors, err := b.survivors(ctx, orphaned)
-	if err != nil {
+	if errors.Is(err, errOrphansUnknown) {
+		for n := range entries {
+			entries[n].OrphansUnknown = orphaned.owners[entries[n].UID]
+		}
+	} else if err != nil {
 		return err
 	}
 	return b.write(append(entries, survivors...), upTo)

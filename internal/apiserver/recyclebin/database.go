@@ -35,6 +35,8 @@ type Item struct {
 	Removed           time.Time               `json:"removed"`
 	// Stays is true for an object that was not deleted: it has lost the Owners by an orphan deletion.
 	Stays bool `json:"stays,omitempty"`
+	// OrphansUnknown is true for an object whose deletion kept its dependents, which the bin does not know.
+	OrphansUnknown bool `json:"orphansUnknown,omitempty"`
 	// Object is the complete object, if the request is for it.
 	Object *unstructured.Unstructured `json:"object,omitempty"`
 }

@@ -274,6 +274,7 @@ func (i *Item) Kept() undo.Kept {
 	}
 	return undo.Kept{
 		Resource: schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource},
-		Object:   o, Finalizers: slices.Concat([]string{}, i.Finalizers), Revision: i.Revision, Removed: i.Removed, Stays: i.Stays,
+		Object:   o, Finalizers: slices.Concat([]string{}, i.Finalizers), Revision: i.Revision, Removed: i.Removed,
+		Stays: i.Stays, OrphansUnknown: i.OrphansUnknown,
 	}
 }

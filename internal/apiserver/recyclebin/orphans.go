@@ -44,33 +44,33 @@ func (r *orphaned) mayName(value []byte) bool {
 	return false
 }
 
-// survivors returns entries of the objects that have lost references to orphaned owners, with these references. It
-// returns none if etcd has dropped the revisions, or if they are too many.
-func (b *Bin) survivors(ctx context.Context, r *orphaned) ([]entry, error) {
-	if len(r.owners) == 0 {
+// errOrphansUnknown is the error for the dependents of orphaned owners if etcd has dropped the revisions during the
+// deletion, or if these are too many.
+var errOrphansUnknown = errors.New("the history of the orphan deletion is gone or too long")
+
+// survivors returns entries of the objects that have lost references to orphaned owners, with these references.
+func (b *Bin) survivors(ctx context.Context, r *orphaned) (entries []entry, err error) {
+	switch {
+	case len(r.owners) == 0:
 		return nil, nil
+	case r.upTo-r.after > maxReplay:
+		return nil, errOrphansUnknown
 	}
-	err := etcd.ErrCompacted
-	var entries []entry
 	namespaces := map[string]types.UID{}
-	if r.upTo-r.after <= maxReplay {
-		var failed error
-		err = b.store.Follower().ReplayUpdates(ctx, r.after, r.upTo, func(before, now etcd.Stored) {
-			if failed != nil || !r.mayName(before.Value) {
-				return
-			}
-			var e *entry
-			if e, failed = b.survivor(ctx, r, namespaces, [2]etcd.Stored{before, now}); e != nil {
-				entries = append(entries, *e)
-			}
-		})
-		err = errors.Join(err, failed)
-	}
+	var failed error
+	err = b.store.Follower().ReplayUpdates(ctx, r.after, r.upTo, func(before, now etcd.Stored) {
+		if failed != nil || !r.mayName(before.Value) {
+			return
+		}
+		var e *entry
+		if e, failed = b.survivor(ctx, r, namespaces, [2]etcd.Stored{before, now}); e != nil {
+			entries = append(entries, *e)
+		}
+	})
 	if errors.Is(err, etcd.ErrCompacted) {
-		b.log.WarnContext(ctx, "the recycle bin does not know the dependents that an orphan deletion has kept: an undo does not give them their owner again", "revisions", r.upTo-r.after)
-		return nil, nil
+		return nil, errOrphansUnknown
 	}
-	return entries, err
+	return entries, errors.Join(err, failed)
 }
 
 // survivor returns the entry of an object with the references to orphaned owners that an update has removed; nil if it

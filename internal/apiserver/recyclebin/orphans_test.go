@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // The bin has the references that an orphan deletion has removed, and no others. Objects that have only lost references
@@ -76,16 +78,27 @@ func TestR29_OrphansAreKeptWithTheirOwner(t *testing.T) {
 	}
 }
 
-// An orphan deletion that took very long does not hold up the bin.
+// An orphan deletion that took very long does not hold up the bin. The bin marks its owner.
 func TestR29_OrphansOfLongDeletionsAreUnknown(t *testing.T) {
-	b := filled(t) // without a store: it would fail
-	long := newOrphaned()
-	long.add("a", 100, 101)
-	long.add("b", 5, 5+maxReplay)
-	if long.after != 4 || long.upTo != 5+maxReplay {
-		t.Errorf("the revisions are %d to %d", long.after, long.upTo)
+	store, b := following(t)
+	value := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"owner","uid":"owner","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["orphan"]}}`
+	stored := etcd.Stored{Key: store.Prefix() + "/example.com/widgets/owner", Value: []byte(value), Revision: 2}
+	upTo := stored.Revision + maxReplay + 1
+	if err := b.keep(t.Context(), []etcd.Removal{{Stored: stored, At: upTo}}, upTo); err != nil {
+		t.Fatal(err)
 	}
-	if entries, err := b.survivors(t.Context(), long); err != nil || entries != nil {
-		t.Errorf("%v, %v", entries, err)
+	var list List
+	answer := answerOf(t, b, grants{"widgets//"}, "?uid=owner")
+	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list.Items) != 1 || !list.Items[0].Kept().OrphansUnknown {
+		t.Errorf("%d %s: %v", answer.Code, answer.Body, err)
+	}
+}
+
+func TestR29_RevisionsOfOrphanDeletions(t *testing.T) {
+	all := newOrphaned()
+	all.add("a", 100, 101)
+	all.add("b", 5, 200)
+	if all.after != 4 || all.upTo != 200 {
+		t.Errorf("the revisions are %d to %d", all.after, all.upTo)
 	}
 }

@@ -151,6 +151,9 @@ func (p *Plan) warn(s *Step, existing map[Place]Existing) {
 			s.note("it had the finalizer " + f + ": its controller may have destroyed resources outside of the cluster")
 		}
 	}
+	if s.kept.OrphansUnknown {
+		s.note("its deletion orphaned its dependents, which have no reference to it now")
+	}
 	switch s.place.Kind {
 	case podKind:
 		s.note("it starts again")

@@ -45,6 +45,8 @@ type Kept struct {
 	Requested bool
 	// Stays is true for an object that was not deleted, but has lost owner references.
 	Stays bool
+	// OrphansUnknown is true for an object whose deletion kept its dependents, which are not among the kept objects.
+	OrphansUnknown bool
 	// Finalizers are the finalizers at the beginning of the deletion. Nil: those in Object.
 	Finalizers []string
 	// Revision and Removed are the revision and the time of the removal; zero if unknown.

@@ -292,6 +292,12 @@ func TestR29_SurvivorsGetTheirReferencesAgain(t *testing.T) {
 	same(t, "told", tells(p), "Made a", "LeftOut c: it was not deleted then, and is gone now")
 }
 
+func TestR29_UnknownOrphansAreReported(t *testing.T) {
+	kept := keptAll("ConfigMap a")
+	kept[0].OrphansUnknown = true
+	same(t, "told", tells(New(kept, clusterOf(), Options{})), "Made a: its deletion orphaned its dependents, which have no reference to it now")
+}
+
 // An object that several orphan deletions have detached gets all its references again, unless it was deleted then.
 func TestR29_SurvivorsOfSeveralDeletionsAreMerged(t *testing.T) {
 	kept := keptAll("ConfigMap b < ConfigMap/c", "ConfigMap b < ConfigMap/a", "ConfigMap d < ConfigMap/a", "ConfigMap d", "ConfigMap a", "ConfigMap c")
