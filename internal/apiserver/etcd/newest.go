@@ -66,8 +66,9 @@ type newest struct {
 	ended  sync.WaitGroup
 
 	mu        sync.Mutex
-	resources map[schema.GroupResource]string // guarded by mu, like all fields below; by the part of their keys after prefix
-	writes    map[string]int64                // by resource
+	resources map[schema.GroupResource]string // guarded by mu, like all fields below; the part of their keys after prefix
+	prefixes  map[string]schema.GroupResource // the reverse; the first one of several resources with the same keys
+	writes    map[string]int64                // by prefix
 	history   string                          // empty while there is no watch
 	floor     int64                           // writes up to this revision are unknown
 	reached   int64                           // writes after floor and up to this revision are known
@@ -77,7 +78,7 @@ type newest struct {
 func newNewest(client *clientv3.Client, prefix string) *newest {
 	return &newest{
 		client: client, prefix: prefix + "/", moved: make(chan struct{}), stop: func() {},
-		resources: make(map[schema.GroupResource]string), writes: make(map[string]int64),
+		resources: make(map[schema.GroupResource]string), prefixes: make(map[string]schema.GroupResource), writes: make(map[string]int64),
 	}
 }
 
@@ -156,7 +157,7 @@ func (n *newest) wroteLocked(key string, revision int64) {
 			n.writes[prefix] = revision
 			return
 		}
-		if _, ok := n.openLocked(prefix); ok {
+		if _, ok := n.prefixes[prefix]; ok {
 			n.writes[prefix] = revision
 			return
 		}
@@ -171,22 +172,12 @@ func resourcePrefixes(key string) [2]string {
 	return [2]string{key[:first], key[:second]}
 }
 
-// openLocked returns the resource whose keys have a prefix, if it is open.
-func (n *newest) openLocked(prefix string) (schema.GroupResource, bool) {
-	for resource, open := range n.resources {
-		if open == prefix {
-			return resource, true
-		}
-	}
-	return schema.GroupResource{}, false
-}
-
 // resourceOf returns the resource of a key; the zero value if none of its prefixes is open.
 func (n *newest) resourceOf(key string) schema.GroupResource {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, prefix := range resourcePrefixes(strings.TrimPrefix(key, n.prefix)) {
-		if resource, ok := n.openLocked(prefix); ok {
+		if resource, ok := n.prefixes[prefix]; ok {
 			return resource
 		}
 	}
@@ -199,6 +190,9 @@ func (n *newest) open(resource schema.GroupResource, prefix string) {
 	defer n.mu.Unlock()
 	prefix = strings.TrimPrefix(prefix, n.prefix)
 	n.resources[resource] = prefix
+	if _, isOpen := n.prefixes[prefix]; !isOpen {
+		n.prefixes[prefix] = resource
+	}
 	n.writes[prefix] = max(n.writes[prefix], n.reached)
 }
 
