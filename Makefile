@@ -154,7 +154,7 @@ previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garba
 	cd bench && go run ./onkubernetes -upstream -dir .. go test -count=1 -v -timeout 2h -run 'TestPreviewIsWhatHappens$$' ./test/e2e -preview.cases=$(KUBERNETES_PREVIEWS) -preview.blind=$$(($(KUBERNETES_PREVIEWS) / 25))
 
 SOAK ?= 2h
-soak: ## a control plane under work for SOAK (2h): churn, cascades, faults, clients that die, at first restarts; memory, goroutines and open files must end where they were after the first ten minutes
+soak: ## a control plane under work for SOAK (2h): churn, cascades, faults, clients that die, at first restarts; goroutines and open files must end where they were after the first ten minutes, and memory where it was after an hour, for which Events are kept
 	go test ./test/e2e -count=1 -v -timeout 24h -run 'TestSoak$$' -soak=$(SOAK)
 
 UNDOS ?= 1000
