@@ -341,8 +341,8 @@ func (b *Bin) before(ctx context.Context, last etcd.Stored, o *unstructured.Unst
 		if !isThere {
 			break
 		}
-		decoded, err := b.decode.decode(older.Value)
-		if err != nil || decoded.GetUID() != o.GetUID() {
+		decoded, unreadable := b.decode.decode(older.Value)
+		if isSame := unreadable == nil && decoded.GetUID() == o.GetUID(); !isSame {
 			break // without an older state, the last one is used
 		}
 		last, found.Unstructured = older, decoded

@@ -124,29 +124,31 @@ func (l Limits) Exempts(user string) bool {
 	return slices.Contains(l.Controllers, user) || isController(user) && !isCollector(user)
 }
 
-// kubernetesControllers are the service accounts of Kubernetes' controllers, in kube-system. Others there may have names
-// like these, and belong to programs that people have added.
-var kubernetesControllers = map[string]bool{
-	"attachdetach-controller": true, "bootstrap-signer": true, "certificate-controller": true, "clusterrole-aggregation-controller": true,
-	"cronjob-controller": true, "daemon-set-controller": true, "deployment-controller": true, "device-taint-eviction-controller": true,
-	"disruption-controller": true, "endpoint-controller": true, "endpointslice-controller": true, "endpointslicemirroring-controller": true,
-	"ephemeral-volume-controller": true, "expand-controller": true, "generic-garbage-collector": true, "horizontal-pod-autoscaler": true,
-	"job-controller": true, "kube-apiserver-serving-clustertrustbundle-publisher": true, "legacy-service-account-token-cleaner": true,
-	"namespace-controller": true, "node-controller": true, "persistent-volume-binder": true, "pod-garbage-collector": true,
-	"podcertificaterequestcleaner": true, "podgroup-protection-controller": true, "pv-protection-controller": true, "pvc-protection-controller": true,
-	"replicaset-controller": true, "replication-controller": true, "resource-claim-controller": true, "resourcepoolstatusrequest-controller": true,
-	"resourcequota-controller": true, "root-ca-cert-publisher": true, "route-controller": true, "selinux-warning-controller": true,
-	"service-account-controller": true, "service-cidrs-controller": true, "service-controller": true, "statefulset-controller": true,
-	"storage-version-garbage-collector": true, "storage-version-migrator-controller": true, "token-cleaner": true,
-	"ttl-after-finished-controller": true, "ttl-controller": true, "validatingadmissionpolicy-status-controller": true,
-	"volumeattributesclass-protection-controller": true,
+// isKubernetesController reports whether a service account of kube-system is that of a controller of Kubernetes. Others there
+// may have names like these, and belong to programs that people have added.
+func isKubernetesController(account string) bool {
+	switch account {
+	case "attachdetach-controller", "bootstrap-signer", "certificate-controller", "clusterrole-aggregation-controller", "cronjob-controller",
+		"daemon-set-controller", "deployment-controller", "device-taint-eviction-controller", "disruption-controller", "endpoint-controller",
+		"endpointslice-controller", "endpointslicemirroring-controller", "ephemeral-volume-controller", "expand-controller", "generic-garbage-collector",
+		"horizontal-pod-autoscaler", "job-controller", "kube-apiserver-serving-clustertrustbundle-publisher", "legacy-service-account-token-cleaner",
+		"namespace-controller", "node-controller", "persistent-volume-binder", "pod-garbage-collector", "podcertificaterequestcleaner",
+		"podgroup-protection-controller", "pv-protection-controller", "pvc-protection-controller", "replicaset-controller", "replication-controller",
+		"resource-claim-controller", "resourcepoolstatusrequest-controller", "resourcequota-controller", "root-ca-cert-publisher", "route-controller",
+		"selinux-warning-controller", "service-account-controller", "service-cidrs-controller", "service-controller", "statefulset-controller",
+		"storage-version-garbage-collector", "storage-version-migrator-controller", "token-cleaner", "ttl-after-finished-controller", "ttl-controller",
+		"validatingadmissionpolicy-status-controller", "volumeattributesclass-protection-controller":
+		return true
+	default:
+		return false
+	}
 }
 
 // isController reports whether a user is a part of Kubernetes or of Coppice.
 func isController(user string) bool {
 	switch account, isAccount := strings.CutPrefix(user, "system:serviceaccount:kube-system:"); {
 	case isAccount:
-		return kubernetesControllers[account]
+		return isKubernetesController(account)
 	case strings.HasPrefix(user, "system:coppice:"):
 		return user != "system:coppice:tools-user"
 	}
