@@ -90,9 +90,10 @@ func (w *wait) String() string {
 	case onRefused:
 		return some + ", refused by " + w.holder
 	case onGrace:
-		return fmt.Sprintf("%s to stop, until %s", some, time.Unix(w.due, 0).UTC().Format("15:04:05 UTC"))
+		return fmt.Sprintf("%s to stop, which is due at %s", some, time.Unix(w.due, 0).UTC().Format("15:04:05 UTC"))
 	case onOthers:
-		return "the dependents and contents of " + some
+		// All that the story has may have gone: a resource that cannot be read may have more (R15, R22).
+		return some + ", whose dependents and contents are not known to be gone"
 	case onRemoval:
 	}
 	return some + " to be removed"
