@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -54,6 +55,7 @@ func TestR32_OnAnyServer(t *testing.T) {
 		return c.asksToConfirm(c.remove(t, c.as(t, collector), "adopted", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
 	})
 
+	c.testEviction(t, admin)
 	c.testConfirmation(t, tree)
 	if got := c.left(t, "adopted"); got != len(adopted) {
 		t.Errorf("%d of the %d objects are left whose owner does not exist", got, len(adopted))
@@ -93,6 +95,35 @@ func (c *confirming) testConfirmation(t *testing.T, tree []string) {
 		}
 		return nil
 	})
+}
+
+// testEviction evicts a pod with many dependents: servers ask no webhook about the deletion that follows.
+func (c *confirming) testEviction(t *testing.T, admin kubernetes.Interface) {
+	t.Helper()
+	var pod *corev1.Pod
+	eventually.Succeeds(t, func() (err error) { // its service account is created by a controller
+		pod, err = c.Kube.CoreV1().Pods(c.namespace).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "evicted"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, AutomountServiceAccountToken: new(bool)},
+		}, metav1.CreateOptions{})
+		return err
+	})
+	for n := range 6 {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint("of-the-pod-", n), OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+		}}
+		if _, err := c.Kube.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	evict := func(options *metav1.DeleteOptions) error {
+		return admin.PolicyV1().Evictions(c.namespace).Evict(t.Context(), &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: c.namespace}, DeleteOptions: options,
+		})
+	}
+	eventually.Succeeds(t, func() error { // until the webhook has observed the dependents
+		return c.asksToConfirm(evict(&metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
+	})
+	c.refused(t, "an eviction", evict(nil))
 }
 
 type confirming struct{ protecting }
