@@ -144,15 +144,21 @@ func TestStoredMetadataAreWatchedEncoded(t *testing.T) {
 	for _, resource := range []schema.GroupVersionResource{configMapsResource, instances.resource.WithVersion("v1")} {
 		client := stored.Resource(resource).(encodedWatcher)
 		got := map[types.UID]string{}
-		w, isEncoded, err := client.WatchEncoded(t.Context(), streamed(), func(encoded []byte, version string) error {
-			var meta metav1.ObjectMeta
-			err := meta.Unmarshal(encoded)
-			got[meta.UID] = version + " of " + meta.Name
+		var w watch.Interface
+		eventually.Succeeds(t, func() error { // until the store has observed the definition
+			var isEncoded bool
+			var err error
+			w, isEncoded, err = client.WatchEncoded(t.Context(), streamed(), func(encoded []byte, version string) error {
+				var meta metav1.ObjectMeta
+				err := meta.Unmarshal(encoded)
+				got[meta.UID] = version + " of " + meta.Name
+				return err
+			})
+			if err == nil && !isEncoded {
+				err = fmt.Errorf("a watch of %s is not encoded", resource)
+			}
 			return err
 		})
-		if err != nil || !isEncoded {
-			t.Fatalf("%s: %t, %v", resource, isEncoded, err)
-		}
 		awaitEvents(t, w, "BOOKMARK")
 		w.Stop()
 		list, err := api.Resource(resource).Namespace(namespace).List(t.Context(), metav1.ListOptions{})

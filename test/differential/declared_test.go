@@ -24,7 +24,8 @@ func declared(r request, before []unstructured.Unstructured, ours, theirs outcom
 	if r.version == "current" && ours.Code == http.StatusOK && theirs.Code == http.StatusConflict {
 		return "R17: a resourceVersion is checked once, where upstream changes the object itself and then finds it changed"
 	}
-	if r.kind.kind == "Namespace" && ours.After == nil && theirs.After != nil && theirs.Code == http.StatusOK && isActive(before) {
+	isOfActiveNamespace := r.kind.kind == "Namespace" && theirs.Code == http.StatusOK && isActive(before)
+	if isOfActiveNamespace && theirs.After != nil && (ours.After == nil || len(r.options.DryRun) > 0 && isFree(&before[0])) {
 		return "R18: a namespace that nothing holds goes with the first DELETE"
 	}
 	for i := range before {
@@ -64,6 +65,12 @@ func declaredOfRepeated(k kind, options *metav1.DeleteOptions, before *unstructu
 // isActive reports whether there is one object, and it is not being deleted.
 func isActive(before []unstructured.Unstructured) bool {
 	return len(before) == 1 && before[0].GetDeletionTimestamp() == nil
+}
+
+// isFree reports whether a namespace has no finalizers, of either kind.
+func isFree(namespace *unstructured.Unstructured) bool {
+	finalizers, _, _ := unstructured.NestedSlice(namespace.Object, "spec", "finalizers")
+	return len(finalizers)+len(namespace.GetFinalizers()) == 0
 }
 
 // isBlank reports whether an answer is an object without a name.
