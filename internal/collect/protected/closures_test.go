@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/discovery"
 
 	"github.com/coppice-dev/coppice/internal/collect/feed"
@@ -20,6 +21,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/testing/wireserver"
 )
+
+// TestMain removes the pauses of client-go after errors: they are in real time, and the tests are in bubbles of synctest.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	m.Run()
+}
 
 // lateDiscovery does not know widgets at first. It counts the looks at it.
 type lateDiscovery struct {
@@ -149,5 +156,7 @@ func TestR32_OwnersOfOtherNamespacesAreGone(t *testing.T) {
 				t.Errorf("%s/%s is refused: %t (%v)", objects[n].GetNamespace(), objects[n].GetName(), isRefused, err)
 			}
 		}
+		stop()
+		synctest.Wait()
 	})
 }
