@@ -23,6 +23,9 @@ func (c *objectComparison) reach(ctx context.Context, k *variation.Kind) error {
 			switch {
 			case step.Delete:
 				method, contentType, body = http.MethodDelete, "", nil
+				if err := s.awaitCache(ctx, object); err != nil {
+					return err
+				}
 			case step.Post != nil:
 				method, contentType, body = http.MethodPost, "application/json", step.Post
 			}
@@ -32,4 +35,15 @@ func (c *objectComparison) reach(ctx context.Context, k *variation.Kind) error {
 		}
 	}
 	return nil
+}
+
+// awaitCache waits until the watch cache has an object as it is stored. kube-apiserver computes the grace period of a deletion
+// for the cached object, and keeps it when it finds a newer one: a pod that was bound a moment ago has a grace period of 0.
+func (s *apiServer) awaitCache(ctx context.Context, object string) error {
+	_, stored, err := s.send(ctx, http.MethodGet, object, "", nil)
+	if err != nil || stored == nil {
+		return err
+	}
+	_, _, err = s.send(ctx, http.MethodGet, object+"?resourceVersion="+stored.GetResourceVersion(), "", nil)
+	return err
 }
