@@ -48,26 +48,33 @@ func (d *lateDiscovery) ServerGroupsAndResourcesWithContext(ctx context.Context)
 	return groups, lists, err
 }
 
+// observing returns closures that have observed all objects of a server, and its discovery.
+func observing(ctx context.Context, t *testing.T, s *wireserver.Server) (*protected.Closures, *lateDiscovery) {
+	t.Helper()
+	d, err := discovery.NewDiscoveryClientForConfig(s.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := feed.NewClient(s.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &lateDiscovery{Discovery: d}
+	closures := protected.NewClosures(late, client, slog.New(slog.DiscardHandler))
+	go closures.Run(ctx)
+	if err := closures.WaitForInitialSync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return closures, late
+}
+
 // The objects of a resource that is newer than the last look at discovery are counted, as roots and as dependents (R32).
 func TestR32_ResourcesThatWereJustDefinedAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"}, wireserver.Resource{Group: "acme.io", Name: "widgets", Kind: "Widget"})
-		d, err := discovery.NewDiscoveryClientForConfig(s.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := feed.NewClient(s.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		late := &lateDiscovery{Discovery: d}
-		closures := protected.NewClosures(late, client, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go closures.Run(ctx)
-		if err := closures.WaitForInitialSync(ctx); err != nil {
-			t.Fatal(err)
-		}
+		closures, late := observing(ctx, t, s)
 		count := func(roots ownership.Roots) int { return closures.Of(roots, protection.Limits{}).Objects }
 
 		s.Put("configmaps", metav1.ObjectMeta{Namespace: "shop", Name: "root", UID: "root"})
@@ -120,14 +127,6 @@ func (noPermits) Get(context.Context, string) ([]byte, error) { return nil, nil 
 func TestR32_OwnersOfOtherNamespacesAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"})
-		d, err := discovery.NewDiscoveryClientForConfig(s.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := feed.NewClient(s.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
 		s.Put("configmaps", metav1.ObjectMeta{Namespace: "there", Name: "owner", UID: "owner"})
 		var objects []metav1.Object
 		for _, namespace := range []string{"shop", "there"} {
@@ -139,13 +138,9 @@ func TestR32_OwnersOfOtherNamespacesAreGone(t *testing.T) {
 				objects = append(objects, &m)
 			}
 		}
-		closures := protected.NewClosures(d, client, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go closures.Run(ctx)
-		if err := closures.WaitForInitialSync(ctx); err != nil {
-			t.Fatal(err)
-		}
+		closures, _ := observing(ctx, t, s)
 		c := protected.NewConfirming(protected.Confirming{
 			Limits: protection.Limits{MoreThan: 5}, Closures: closures, Permits: noPermits{}, Now: time.Now, CatchUp: func(context.Context) error { return nil },
 		})

@@ -26,8 +26,8 @@ type Roots struct {
 // finalizer "orphan" neither, because a foreground deletion overrules it (R10): the closure is too large rather than too
 // small. The contents of a namespace go with it whether the deletion begins with it or its owner takes it along.
 //
-// The cost is that of the closure, and of a look at all objects for a namespace or a kind, or for all of those that are
-// found before. A caller that stops early pays
+// The cost is that of the closure, and of a look at all objects for namespaces and kinds: one look for the first ones, and
+// one for all that were found since the last look. A caller that stops early pays
 // for the part that it has seen. Graph must not be changed meanwhile.
 func (g *Graph) Closure(of Roots) iter.Seq2[UID, Kind] {
 	return func(yield func(UID, Kind) bool) {

@@ -1,6 +1,8 @@
 package preview
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -45,12 +47,7 @@ func (p *play) deleteTokens(account *object) {
 
 // hasSecrets reports whether the inventory has Secrets in a namespace.
 func (p *play) hasSecrets(namespace string) bool {
-	for _, o := range p.contents[namespace] {
-		if o.Resource.GroupResource() == corev1.Resource("secrets") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.contents[namespace], func(o *inventory.Object) bool { return o.Resource.GroupResource() == corev1.Resource("secrets") })
 }
 
 // deleteFollower makes the DELETE of one of these controllers, if nobody has before. If the server refuses that, the
