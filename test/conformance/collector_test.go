@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 
@@ -138,6 +139,32 @@ func quietWith(t testing.TB, a admission) *cluster {
 	record(t)
 	return &cluster{Space: probe.NewSpace(t, s.Server), server: s, t: t}
 }
+
+// apart is like quietWith, on a server of its own, and lets the test run beside others, four at a time. On a server that
+// is not ours there is only one of these tests at a time.
+func apart(t *testing.T, a admission) *cluster {
+	t.Helper()
+	if os.Getenv(kubeconfigVariable) != "" {
+		return quietWith(t, a)
+	}
+	t.Parallel()
+	turns <- struct{}{}
+	t.Cleanup(func() { <-turns })
+	s, err := startBare(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	record(t)
+	return &cluster{Space: probe.NewSpace(t, s.Server), server: s, t: t}
+}
+
+// turns has one of its places for each test that runs apart.
+var turns = make(chan struct{}, 4)
 
 // shared returns the server that all checks share, with the given admission of owner references,
 // where a collector runs.

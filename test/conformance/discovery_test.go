@@ -31,7 +31,7 @@ var anyDiscovery = match{discovery: "/"}
 // Discovery fails partly or completely, kinds appear and disappear.
 func TestDiscoveryThatFailsAndChanges(t *testing.T) {
 	t.Run("DR-01 a group that cannot be discovered at the start holds up no other, and joins later", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := apart(t, checked), &tap{}
 		gizmos, gadgets := w.Define("gizmos"), w.Another().Define("gadgets")
 		stray := w.Create(gizmos, "stray", probe.OwnedBy(probe.Nobody(probe.ConfigMaps)))
 		answer := tap.refuse(match{discovery: "/apis/" + gizmos.Group}, serverError, serverErrorReason)
@@ -43,7 +43,7 @@ func TestDiscoveryThatFailsAndChanges(t *testing.T) {
 		w.EventuallyGone(stray)
 	})
 	t.Run("DR-02 DR-03 discovery fails altogether, and recovers", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := apart(t, checked), &tap{}
 		gizmos := w.Define("gizmos")
 		w.collect(tap)
 		w.Settle(probe.ConfigMaps, gizmos)
@@ -60,7 +60,7 @@ func TestDiscoveryThatFailsAndChanges(t *testing.T) {
 		late.EventuallyGone(stray)
 	})
 	t.Run("DR-04 DR-05 a kind that cannot be read is added while others are collected, and removed", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := apart(t, checked), &tap{}
 		w.collect(tap)
 		gizmos := w.Define("gizmos")
 		_, repair := w.BreakReading(gizmos)
@@ -79,7 +79,7 @@ func TestDiscoveryThatFailsAndChanges(t *testing.T) {
 		})
 	})
 	t.Run("DR-06 a group that fails after it was observed stays observed", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := apart(t, checked), &tap{}
 		gizmos, gadgets := w.Define("gizmos"), w.Another().Define("gadgets")
 		w.collect(tap)
 		owner := w.Create(gizmos, "owner")
@@ -94,7 +94,7 @@ func TestDiscoveryThatFailsAndChanges(t *testing.T) {
 		w.EventuallyGone(dependent)
 	})
 	t.Run("H10 a kind that comes and goes leaves nothing behind", func(t *testing.T) {
-		w, tap := quiet(t), &tap{}
+		w, tap := apart(t, checked), &tap{}
 		w.collect(tap)
 		var gizmos probe.Kind
 		for range 5 {

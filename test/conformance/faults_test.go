@@ -98,7 +98,7 @@ var faults = []fault{
 
 // faultPatience is the time that a condition may take on a server with a fault. A condition that a
 // fault prevents is never met; any other condition takes less than a second.
-const faultPatience = 10 * time.Second
+const faultPatience = 15 * time.Second
 
 // TestFaultsAreFound plants faults in a server and its controllers, one at a time. The checks that
 // pass without a fault fail with it, and the report names the rule that it breaks.
@@ -136,7 +136,7 @@ func TestFaultsAreFound(t *testing.T) {
 // runWith runs the checks of a fault on a server that has it.
 func runWith(t *testing.T, f fault, patience time.Duration) conformance.Report {
 	t.Helper()
-	w := quietWith(t, unchecked)
+	w := apart(t, unchecked)
 	w.collectBehind(f.controllers)
 	config := rest.CopyConfig(w.Server.Config)
 	if f.server != nil {

@@ -17,7 +17,7 @@ import (
 // H6: a collector starts while one kind cannot be read; an owner is orphaned.
 func TestOrphanWhileAKindIsUnreadable(t *testing.T) {
 	t.Run("H6 the owner is held until its dependents can be seen", func(t *testing.T) {
-		w := quiet(t)
+		w := apart(t, checked)
 		owner := w.Create(probe.ConfigMaps, "owner")
 		gizmos := w.Define("gizmos")
 		dependents, repair := w.BreakReading(gizmos, probe.OwnedBy(probe.Blocking(owner)))
@@ -30,7 +30,7 @@ func TestOrphanWhileAKindIsUnreadable(t *testing.T) {
 		w.AreOrphans(dependents...)
 	})
 	t.Run("H6 so is an owner in foreground deletion", func(t *testing.T) {
-		w := quiet(t)
+		w := apart(t, checked)
 		owner := w.Create(probe.ConfigMaps, "owner")
 		gizmos := w.Define("gizmos")
 		dependents, repair := w.BreakReading(gizmos, probe.OwnedBy(probe.Blocking(owner)), probe.Held)

@@ -12,6 +12,7 @@ import (
 // TestRejectedPodIsMadeAgain: a pod whose port on the node is taken fails, and its StatefulSet makes
 // it anew until the port is free.
 func TestRejectedPodIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	p, d := sharedPlane(t)
 	number := port()
 	s := newStory(t, p)

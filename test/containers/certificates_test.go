@@ -79,6 +79,7 @@ func (s podSigner) sign(t *testing.T, r *certificatesv1.PodCertificateRequest) c
 // TestCertificatesInVolumes: a pod on a node outside starts when its certificate is issued, and finds it with its key and
 // with the certificate of the signer.
 func TestCertificatesInVolumes(t *testing.T) {
+	t.Parallel()
 	p, outside := outside(t, needDaemon(t), t.TempDir())
 	outside()
 	signer := newPodSigner(t)

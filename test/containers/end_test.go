@@ -18,6 +18,7 @@ import (
 
 // TestTERMComesAfterPreStop: TERM comes after preStop; a container that obeys it has the time that it takes.
 func TestTERMComesAfterPreStop(t *testing.T) {
+	t.Parallel()
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	s.create(corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(600)), Containers: []corev1.Container{{
@@ -38,6 +39,7 @@ func TestTERMComesAfterPreStop(t *testing.T) {
 
 // TestContainerThatIgnoresTERMIsKilledAfterItsGrace: a container that ignores TERM is killed when its grace period is over, not before.
 func TestContainerThatIgnoresTERMIsKilledAfterItsGrace(t *testing.T) {
+	t.Parallel()
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	const grace = 4
@@ -54,6 +56,7 @@ func TestContainerThatIgnoresTERMIsKilledAfterItsGrace(t *testing.T) {
 
 // TestLaterDeleteShortensTheGrace: a later DELETE with less grace makes the grace period shorter.
 func TestLaterDeleteShortensTheGrace(t *testing.T) {
+	t.Parallel()
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	s.create(corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(3600)), Containers: []corev1.Container{{Name: "main", Command: shell(deaf)}}})

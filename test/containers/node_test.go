@@ -37,6 +37,7 @@ func outside(t *testing.T, d *daemon, dir string) (p *plane, agent func() *plane
 // and are logged through the API server; they outlive the agent; when they have finished, their volumes are gone, and when
 // they are deleted nothing is left.
 func TestNodeOutside(t *testing.T) {
+	t.Parallel()
 	d, dir := needDaemon(t), t.TempDir()
 	p, outside := outside(t, d, dir)
 	agent := outside()

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,6 +53,11 @@ func run(m *testing.M) (code int) {
 	home = os.Getenv("HOME")
 	var err error
 	if workDir, err = os.MkdirTemp("", "cri-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// The tests that run beside others wait most of the time. A -parallel on the command line comes later, and wins.
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

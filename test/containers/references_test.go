@@ -21,6 +21,7 @@ read only
 // TestPodWaitsForItsConfigMap: a pod waits for the config map that it refers to, and reports that; then its
 // volumes and variables have the values of the config map, the secret and its own fields.
 func TestPodWaitsForItsConfigMap(t *testing.T) {
+	t.Parallel()
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
 	p.run(t, "create", "secret", "generic", "keys", "--from-literal=key=s3cret")

@@ -12,6 +12,7 @@ import (
 // TestLogsRotateWhileTheyAreFollowed: the log of a container that writes much begins anew while it writes, and who follows it
 // misses nothing.
 func TestLogsRotateWhileTheyAreFollowed(t *testing.T) {
+	t.Parallel()
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
 	// Again and again 64 Ki lines, which take 3.5 MB of the log, and a number.

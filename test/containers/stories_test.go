@@ -228,6 +228,7 @@ func (s *story) follow() *corev1.Pod {
 
 // TestProbesDecideWhenAPodIsReady: a pod is ready when its probes say so, of each kind, and not before.
 func TestProbesDecideWhenAPodIsReady(t *testing.T) {
+	t.Parallel()
 	p, _ := sharedPlane(t)
 	for kind, handler := range map[string]func(port int32) corev1.ProbeHandler{
 		"exec": func(int32) corev1.ProbeHandler {

@@ -45,6 +45,7 @@ func (c client) command(ctx context.Context, p *plane, stdin string, args []stri
 // TestExecCopyAttachAndPortForward: commands are run in containers, files copied, processes attached to, and ports
 // forwarded, on a node in the process of the API server.
 func TestExecCopyAttachAndPortForward(t *testing.T) {
+	t.Parallel()
 	p, _ := sharedPlane(t)
 	for name, c := range clients() {
 		t.Run(name, func(t *testing.T) {
@@ -55,6 +56,7 @@ func TestExecCopyAttachAndPortForward(t *testing.T) {
 
 // TestStreamsOutside: the same on a node in a process of its own.
 func TestStreamsOutside(t *testing.T) {
+	t.Parallel()
 	p, outside := outside(t, needDaemon(t), t.TempDir())
 	outside()
 	for name, c := range clients() {

@@ -108,6 +108,7 @@ func part(path, of string) corev1.VolumeMount {
 // TestSubPathOfExisting: directories and files that init containers have made are mounted, also through a link inside of
 // the volume, several of one volume at once, and read-only if a container asks for that.
 func TestSubPathOfExisting(t *testing.T) {
+	t.Parallel()
 	p, d := sharedPlane(t)
 	inVolumes(t, func(t *testing.T, data corev1.Volume) {
 		s := newStory(t, p)
@@ -204,6 +205,7 @@ func TestSubPathThatFails(t *testing.T) {
 // TestSubPathExprOfAnnotation: a container starts when the annotation that its part is named by is there, and keeps the
 // part when the annotation changes and when the directory is removed; afterwards no mount is left.
 func TestSubPathExprOfAnnotation(t *testing.T) {
+	t.Parallel()
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	name := corev1.EnvVar{Name: "PART", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['part']"}}}

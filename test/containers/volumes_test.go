@@ -16,6 +16,7 @@ import (
 // accepts, and follows a config map, a secret and the pod's labels while the pod runs. Variables
 // do not, but tell where the API server is.
 func TestFollowingVolumes(t *testing.T) {
+	t.Parallel()
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
 	p.run(t, "create", "serviceaccount", "robot")

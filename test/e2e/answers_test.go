@@ -27,7 +27,7 @@ import (
 // deletions, explanations of all remaining objects. It makes a fifth of the cases of
 // TestPreviewIsWhatHappens.
 func TestCollectorAnswersAsTheCluster(t *testing.T) {
-	c := newPreviewCluster(t, "answers")
+	c := ownPreviewCluster(t, "answers", byHand)
 	if c.foreign {
 		t.Skip("no collector of ours runs there")
 	}

@@ -248,6 +248,7 @@ func TestDependentOfNobody(t *testing.T) {
 
 // TestManyDependents collects a thousand dependents of one owner.
 func TestManyDependents(t *testing.T) {
+	t.Parallel()
 	p := sharedPlane(t)
 	k := kubectls(t, p)[0]
 	namespace := newNamespace(t, k)

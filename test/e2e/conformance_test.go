@@ -64,6 +64,7 @@ func hasNothingOfChecks(t *testing.T, p *plane) {
 // TestConformanceFails: a server that ignores preconditions fails, with exit code 1 and the reason
 // in the report.
 func TestConformanceFails(t *testing.T) {
+	t.Parallel()
 	p := sharedPlane(t)
 	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
 	if err != nil {
@@ -122,6 +123,7 @@ func TestConformanceFails(t *testing.T) {
 // TestConformanceNeedsWhatItIsTold: controllers that do nothing are detected before any check waits
 // for them, and checks of controllers that are declared absent are skipped.
 func TestConformanceNeedsWhatItIsTold(t *testing.T) {
+	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--controllers=namespace", "--enable-garbage-collector=false")
 	_, stderr, code := coppice(t, "conformance", "--kubeconfig", p.kubeconfig, "--timeout", "1s")
 	if code != 2 || !strings.Contains(stderr, "no collector seems to run") {

@@ -117,7 +117,7 @@ func (c *previewCluster) explain(t *testing.T, o *inventory.Object, at time.Time
 // TestExplanationNamesTheRefuser makes random deletions that wait for an object which a policy or a webhook keeps: each
 // explanation says that the deletion is stuck, and names the refuser.
 func TestExplanationNamesTheRefuser(t *testing.T) {
-	c := newPreviewCluster(t, "refused")
+	c := ownPreviewCluster(t, "refused", byHand)
 	chains := min(mostChains, (*previewCases+5)/6)
 	c.prepare(t, chains+2)
 	c.guard(t)
@@ -182,7 +182,7 @@ func (c *previewCluster) free(t *testing.T, o *inventory.Object) {
 // controller works, a grace period, a webhook that does not answer yet. No explanation calls any of them stuck, and each
 // ends once the object is done.
 func TestSlowDeletionIsNotCalledStuck(t *testing.T) {
-	c := newPreviewCluster(t, "slow")
+	c := ownPreviewCluster(t, "slow", byHand)
 	chains := min(mostChains, (*previewCases+5)/6)
 	c.prepare(t, chains+2)
 	c.guard(t)

@@ -132,6 +132,7 @@ func removed(t *testing.T, client kubernetes.Interface, name string) {
 
 // NS-16, NS-17: all of 100 namespaces with contents are removed.
 func TestHundredNamespacesGo(t *testing.T) {
+	t.Parallel()
 	const all = 100
 	client := namespaceClient(t)
 	var filling sync.WaitGroup

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -169,16 +170,19 @@ func kubectls(t *testing.T, p *plane) []kubectl {
 	return all
 }
 
-// withKubectl runs a test of the server with one kubectl, the installed one if there is one, in a fresh namespace.
+// withKubectl runs a test of the server with one kubectl, the installed one if there is one, in a fresh namespace. The
+// test runs beside others.
 func withKubectl(t *testing.T, test func(t *testing.T, k kubectl, namespace string)) {
 	t.Helper()
+	t.Parallel()
 	all := kubectls(t, sharedPlane(t))
 	k := all[len(all)-1]
 	test(t, k, newNamespace(t, k))
 }
 
-// eachKubectl runs a test of what kubectl does with every kubectl, in a fresh namespace each.
+// eachKubectl runs a test of what kubectl does with every kubectl, in a fresh namespace each, beside other tests.
 func eachKubectl(t *testing.T, test func(t *testing.T, k kubectl, namespace string)) {
+	t.Parallel()
 	p := sharedPlane(t)
 	for _, k := range kubectls(t, p) {
 		t.Run(k.name, func(t *testing.T) {
@@ -191,17 +195,11 @@ func eachKubectl(t *testing.T, test func(t *testing.T, k kubectl, namespace stri
 	}
 }
 
-var namespaceNumber struct {
-	sync.Mutex
-	n int
-}
+var namespaceNumber atomic.Int64
 
 func newNamespace(t *testing.T, k kubectl) string {
 	t.Helper()
-	namespaceNumber.Lock()
-	namespaceNumber.n++
-	name := fmt.Sprintf("e2e-%d", namespaceNumber.n)
-	namespaceNumber.Unlock()
+	name := fmt.Sprintf("e2e-%d", namespaceNumber.Add(1))
 	k.run(t, "create", "namespace", name)
 	return name
 }

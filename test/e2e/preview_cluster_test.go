@@ -59,10 +59,16 @@ func newPreviewCluster(t *testing.T, name string) *previewCluster {
 	return previewClusterOn(t, name, sharedPlane)
 }
 
-// newWholePreviewCluster does the same with a control plane of ours that has all controllers, for one test.
-func newWholePreviewCluster(t *testing.T, name string) *previewCluster {
+// ownPreviewCluster does the same with a control plane of ours for one test, which runs beside other tests. On a server
+// that is not ours, such tests come one after the other: they disturb each other.
+func ownPreviewCluster(t *testing.T, name string, args ...string) *previewCluster {
 	t.Helper()
-	return previewClusterOn(t, name, func(t *testing.T) *plane { return startPlane(t, "--ephemeral", "--secure-port=0", noNodes) })
+	if os.Getenv(previewServer) == "" {
+		t.Parallel()
+	}
+	return previewClusterOn(t, name, func(t *testing.T) *plane {
+		return startPlane(t, append([]string{"--ephemeral", "--secure-port=0", noNodes}, args...)...)
+	})
 }
 
 // previewClusterOn returns a control plane of ours, or the one that previewServer names.

@@ -136,7 +136,7 @@ func TestDrawnNodes(t *testing.T) {
 // The namespace controller deletes pods first. If the server refuses to delete one, upstream's goes on to the other
 // resources, and ours waits.
 func TestPreviewOfANamespaceWithPodsThatAreRefused(t *testing.T) {
-	c := newPreviewCluster(t, "refusedpods")
+	c := ownPreviewCluster(t, "refusedpods", byHand)
 	c.prepare(t, 5)
 	c.guard(t)
 	for _, guard := range []string{"all", "emptier", ""} {

@@ -28,7 +28,7 @@ var (
 // failed case is made again with fewer objects. The cases in which something cannot be read come last,
 // one at a time: they are made again by -preview.cases=0 -preview.blind=1 and their seed.
 func TestPreviewIsWhatHappens(t *testing.T) {
-	c := newWholePreviewCluster(t, "preview")
+	c := ownPreviewCluster(t, "preview")
 	c.prepare(t, *previewCases+2)
 	c.guard(t)
 	all := previewTally{nodes: map[lostNode]int{}, blind: map[blindness]int{}}

@@ -173,6 +173,7 @@ var everyOne = flag.Bool("replicas.all", false, "kill each of the five processes
 // of the five, or one of a kind. Nothing that was acknowledged is lost, and the service and the collector are
 // back: within seconds, where make replicas measures it.
 func TestKilledReplicasLoseNothing(t *testing.T) {
+	t.Parallel()
 	r := startReplicas(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
@@ -314,6 +315,7 @@ func cascade(t *testing.T, client kubernetes.Interface, name string) time.Durati
 
 // TestReplicaWithOtherKeys reports why the replica cannot join, in one line.
 func TestReplicaWithOtherKeys(t *testing.T) {
+	t.Parallel()
 	etcd := urlsOf(startEtcd(t, 1))
 	first := startPlane(t, "--data-dir", t.TempDir(), "--secure-port=0", "--etcd-servers", etcd)
 	dir := t.TempDir()

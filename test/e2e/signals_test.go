@@ -111,6 +111,7 @@ func catchesSignals(t *testing.T) time.Duration {
 // are fractions of the processor time of a whole start, so a busy machine does not move them. Each run draws others; a
 // failure names the moment.
 func TestSignalsDuringTheStart(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
 		missing(t, "/proc/PID/schedstat")
 	}

@@ -25,6 +25,7 @@ var controlling = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{202
 // characters that control a terminal or begin a line, on stdout, on stderr or in an error. A new command needs a line
 // here.
 func TestNothingFromAClusterControlsATerminal(t *testing.T) {
+	t.Parallel()
 	p := sharedPlane(t)
 	k := kubectls(t, p)[0]
 	namespace := newNamespace(t, k)

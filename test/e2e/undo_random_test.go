@@ -34,7 +34,7 @@ var (
 // and undoes the deletion; every third time the undo is interrupted, and run again. In the end all objects exist
 // unchanged, with references to their owners; and none of them is collected.
 func TestR29_RandomCascades(t *testing.T) {
-	c := newPreviewCluster(t, "undo")
+	c := ownPreviewCluster(t, "undo", byHand)
 	c.prepare(t, *undoCases)
 	undone, relinked, interrupted := 0, 0, 0
 	for n := range *undoCases {
@@ -245,7 +245,7 @@ func TestUndoScale(t *testing.T) {
 	if *undoObjects == 0 {
 		t.Skip("-undo.objects=10000 makes so many objects")
 	}
-	c := newPreviewCluster(t, "undoscale")
+	c := ownPreviewCluster(t, "undoscale", byHand)
 	m := c.make(t, previewCase{objects: []previewObject{{id: 0, kind: "ConfigMap"}}})
 	w := previewCase{objects: []previewObject{{id: 0, kind: "ConfigMap"}}}
 	var kept []undo.Kept

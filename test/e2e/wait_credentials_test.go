@@ -35,6 +35,7 @@ func (e expiring) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A wait goes on after an answer that the credentials are not accepted, and ends after three in a row.
 func TestWaitEndsWhenCredentialsExpire(t *testing.T) {
+	t.Parallel()
 	c := newWaitCase(t)
 	c.object(t, "ConfigMap", "held", []any{previewHold})
 	c.remove(t, "ConfigMap", "held", metav1.DeletePropagationBackground)
