@@ -117,6 +117,7 @@ func TestFaultsOfWrites(t *testing.T) {
 
 // An informer of client-go has all objects in the end, although its watches are late, end, and cannot be resumed.
 func TestFaultsOfWatches(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, func(c *apiserver.Config) {
 		var err error
 		if c.Faults.Plan, err = faults.ParsePlan("seed=2; watch-lag delay=1ms-20ms; watch-end delay=10ms-100ms; watch-expired rate=90%"); err != nil {
@@ -340,6 +341,7 @@ func shownBy(t *testing.T, config *rest.Config, c collection, options metav1.Lis
 
 // The controllers of the control plane meet the faults that select their users; other requests in the process meet none.
 func TestFaultsOfOwnControllers(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, func(c *apiserver.Config) {
 		var err error
 		if c.Faults.Plan, err = faults.ParsePlan("refused-write rate=1 user=*; refused-write rate=0 user=admin"); err != nil {

@@ -34,6 +34,7 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // tests provoke errors
+	eventually.SideBySide(8)
 	code := m.Run()
 	if shared.server != nil {
 		if err := shared.server.stop(); err != nil {
@@ -139,7 +140,10 @@ func (s *server) launch(change func(*apiserver.Config)) error {
 		return err
 	}
 	s.url = "https://" + listener.Addr().String()
-	c := apiserver.Config{Listener: listener, Store: s.store, Authority: s.authority, Version: version.Kubernetes(), Now: time.Now, Features: apiserver.AllFeatures()}
+	c := apiserver.Config{
+		Listener: listener, Store: s.store, Authority: s.authority, Version: version.Kubernetes(), Now: time.Now, Features: apiserver.AllFeatures(),
+		ConnectionGrace: 50 * time.Millisecond, // no test needs the connections of a server that it stops
+	}
 	c.Features.ServiceAccounts = false // no controller creates the accounts
 	if change != nil {
 		change(&c)

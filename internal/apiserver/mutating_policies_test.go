@@ -129,6 +129,7 @@ func TestMutatingAdmissionPolicyParameters(t *testing.T) {
 
 // A policy finds its parameters, too, if all earlier policies with parameters of that kind were deleted.
 func TestParametersAreObservedAfterTheLastPolicyWasDeleted(t *testing.T) {
+	t.Parallel()
 	s := sharedServer(t)
 	c := s.subject(t, subjects[0], s.namespace(t))
 	client := typed(t, s.config)

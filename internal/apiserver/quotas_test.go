@@ -241,6 +241,7 @@ func TestQuotaUnderLoad(t *testing.T) {
 
 // The charge of a request that creates no object is returned.
 func TestQuotaOfARequestThatFails(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, nil)
 	s.startQuotas(t)
 	namespace := s.namespace(t)

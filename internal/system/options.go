@@ -160,7 +160,8 @@ type ServerOptions struct {
 	AdmissionConfig, AuditPolicy string
 	// MaxRequests and MaxWrites limit the concurrent reads and the concurrent writes; 0: the defaults.
 	MaxRequests, MaxWrites int
-	// ConnectionGrace is how long connections may take to close when the server stops; 0: the default.
+	// ConnectionGrace is how long connections may take to close when the server stops; 0: the default, or with
+	// Ephemeral 50 ms, because nobody comes back to such a server.
 	ConnectionGrace time.Duration
 }
 
@@ -169,6 +170,9 @@ type completedOptions struct {
 	Options
 	features apiserver.Features
 }
+
+// ephemeralGrace is how long the connections of an Ephemeral control plane may take to close.
+const ephemeralGrace = 50 * time.Millisecond
 
 // complete validates the options and sets the defaults.
 func (o Options) complete() (completedOptions, error) {
@@ -193,6 +197,9 @@ func (o Options) complete() (completedOptions, error) {
 		o.BindAddress = net.IPv4(127, 0, 0, 1)
 	}
 	o.NodeGrace = cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)
+	if o.Ephemeral {
+		o.Server.ConnectionGrace = cmp.Or(o.Server.ConnectionGrace, ephemeralGrace)
+	}
 	return completedOptions{Options: o, features: o.features()}, nil
 }
 

@@ -31,6 +31,7 @@ import (
 // control plane: nodes and components are refused, no identity gets objects that it may not list, and a recreated
 // namespace does not show its former contents.
 func TestEveryPathOfCollectByEveryIdentity(t *testing.T) {
+	t.Parallel()
 	runWithPlane(t, Options{Ephemeral: true, GarbageCollector: Disabled, NamespaceController: Disabled}, func(ctx context.Context, p Plane) error {
 		config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
 		if err != nil {

@@ -70,6 +70,7 @@ func identities(config *rest.Config) map[string]struct {
 // Every identity requests every path of the control plane that is not a resource. Restricted users, with few rights
 // or metadata only, are refused; no identity gets objects that it may not read.
 func TestEveryPathByEveryIdentity(t *testing.T) {
+	t.Parallel()
 	o := Options{Ephemeral: true, Recycle: recyclebin.Bounds{Bytes: 1 << 20, Age: time.Hour}}
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)

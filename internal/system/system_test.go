@@ -24,17 +24,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/collect/auditreason"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	eventually.SideBySide(4)
 	os.Exit(m.Run())
 }
 
 func options(dir string) Options {
-	return Options{DataDir: dir, Log: slog.New(slog.DiscardHandler)}
+	return Options{DataDir: dir, Log: slog.New(slog.DiscardHandler), Server: ServerOptions{ConnectionGrace: ephemeralGrace}}
 }
 
 func TestServerURL(t *testing.T) {
@@ -112,6 +114,7 @@ func TestZeroOptionsAreUseful(t *testing.T) {
 // A control plane starts, can be reached with its kubeconfig, removes namespaces and garbage, and stops;
 // the objects exist when it starts again.
 func TestControlPlaneCollectsStopsAndStartsAgain(t *testing.T) {
+	t.Parallel()
 	o := options(t.TempDir())
 	o.WriteKubeconfig = filepath.Join(t.TempDir(), "config")
 	for start := range 2 {

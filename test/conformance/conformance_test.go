@@ -19,7 +19,6 @@
 package conformance
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -45,11 +44,7 @@ func TestMain(m *testing.M) {
 	// The servers in this process log a lot that does not help here.
 	klog.SetLogger(logr.Discard())
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	// Tests that run in parallel wait most of the time.
-	flag.Parse()
-	if err := flag.Set("test.parallel", "32"); err != nil {
-		panic(err)
-	}
+	eventually.SideBySide(32)
 	code := m.Run()
 	if missing := notRun(); code == 0 && len(missing) > 0 {
 		fmt.Fprintf(os.Stderr, "matrix.txt says that these are tested here, and no test with their ID has run to its end: %v\n", missing)

@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -56,11 +55,7 @@ func run(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// The tests that run beside others wait most of the time. A -parallel on the command line comes later, and wins.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	eventually.SideBySide(8)
 	os.Setenv("HOME", workDir) // kubectl caches there
 	os.Unsetenv("KUBECONFIG")
 	stopped := make(chan os.Signal, 1)

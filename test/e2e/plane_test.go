@@ -9,14 +9,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,11 +63,7 @@ func run(m *testing.M) int {
 	os.Setenv("HOME", dir)
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("COPPICE_DATA_DIR")
-	// Most tests wait for processes. A -parallel on the command line comes later, and wins.
-	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	eventually.SideBySide(2 * runtime.GOMAXPROCS(0))
 	code := m.Run()
 	for _, p := range []*plane{shared.plane, batch.plane} {
 		if p == nil {

@@ -107,6 +107,7 @@ func TestServersAgreeOnTheFirstValue(t *testing.T) {
 
 // Two of three members must be up. The error names the stopped members. Nothing is lost.
 func TestTwoOfThreeMembersAreEnough(t *testing.T) {
+	t.Parallel()
 	c := etcdcluster.Start(t, 3, nil)
 	urls := c.URLs()
 	s := connect(t, Cluster{Servers: urls})

@@ -18,6 +18,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // Environment variables for actions of the test binary that may end its process.
@@ -46,6 +48,7 @@ func TestMain(m *testing.M) {
 			return
 		}
 	}
+	eventually.SideBySide(8)
 	os.Exit(m.Run())
 }
 

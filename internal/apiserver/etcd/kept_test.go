@@ -11,6 +11,7 @@ import (
 
 // Values are kept by name, in groups, until their time is over.
 func TestValuesAreKeptForATime(t *testing.T) {
+	t.Parallel()
 	for name, newStore := range stores() {
 		t.Run(name, func(t *testing.T) {
 			s, ctx := newStore(t), context.Background()

@@ -152,6 +152,7 @@ func TestChecksumIsFoundInAnyPieces(t *testing.T) {
 // A snapshot of a cluster contains all acknowledged writes, even from a member that was down
 // before, and even if the first member is down. It can be restored in this process.
 func TestSnapshotOfAClusterHasAllAcknowledgedWrites(t *testing.T) {
+	t.Parallel()
 	c := etcdcluster.Start(t, 3, nil)
 	s := connect(t, Cluster{Servers: c.URLs()})
 	c.Stop(1)

@@ -16,6 +16,7 @@ import (
 // A watch that begins in the past does not report the current revision before it has received the
 // events in between.
 func TestProgressDoesNotOvertakeEvents(t *testing.T) {
+	t.Parallel()
 	const rounds = 40 // of 100 ms each, the interval in which etcd syncs watches from the past
 	s := open(t)
 	background := SeparateStreams("pods")(t.Context())

@@ -219,6 +219,7 @@ func windowIsEmptied(t *testing.T) (isWatched bool) {
 
 // The store empties the window of a quiet resource with large changes. Its watch goes on, and lists have all objects.
 func TestStoreEmptiesLargeWindows(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	contents := s.configMapStorage(t)
 	events := contents.watchFrom(t, t.Context(), "")

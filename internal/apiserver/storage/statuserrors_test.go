@@ -18,6 +18,7 @@ import (
 // Without a majority of the members, a write fails in a bounded time, and the error says that it may have been carried
 // out. With a majority, writes succeed again.
 func TestWriteWithoutMajorityMayHaveBeenCarriedOut(t *testing.T) {
+	t.Parallel()
 	c := etcdcluster.Start(t, 3, nil)
 	s := connect(t, c)
 	contents := s.configMapStorage(t)

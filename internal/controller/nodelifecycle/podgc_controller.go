@@ -46,8 +46,10 @@ func NewPodGC(shared *controller.Context, limits PodLimits) *controller.Controll
 	c := &podCollector{client: shared.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: shared.Clock.Now, missed: map[string]time.Time{}}
 	// There is a single key, since each decision is about all pods.
 	everything := []cache.ObjectName{{Name: "pods"}}
+	first := make(chan controller.Request, 1)
+	first <- controller.Request{Key: everything[0]} // no event need come: without any node, the pods of missing ones go, too
 	return &controller.Controller{
-		Name: podGCName, Reconcile: c.reconcile, Workers: 1, BatchPeriod: podGCBatchPeriod,
+		Name: podGCName, Reconcile: c.reconcile, Workers: 1, BatchPeriod: podGCBatchPeriod, Requests: first,
 		Sources: []controller.Source{
 			{Informer: nodes.Informer(), Keys: func(any) []cache.ObjectName { return everything }},
 			{Informer: all.Informer(), Keys: func(obj any) []cache.ObjectName {

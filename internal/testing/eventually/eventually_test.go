@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -57,6 +58,23 @@ func TestFailsWithTheLastAnswer(t *testing.T) {
 					t.Errorf("failed with %q", r.failure)
 				}
 			})
+		})
+	}
+}
+
+// A test that waits by running a program takes a part of a core only.
+func TestPollsThatTakeLongAreRare(t *testing.T) {
+	for took, want := range map[time.Duration]int{
+		0:                      int(eventually.Patience / (50 * time.Millisecond)),
+		100 * time.Millisecond: int(eventually.Patience / (400 * time.Millisecond)),
+		10 * time.Second:       int(eventually.Patience / (11 * time.Second)),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			polls := 0
+			eventually.True(func() bool { polls++; time.Sleep(took); return false })
+			if polls < want || polls > want+4 {
+				t.Errorf("%d polls of %s, want %d or a few more", polls, took, want)
+			}
 		})
 	}
 }

@@ -1,0 +1,52 @@
+package nodelifecycle
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
+)
+
+// A pod of a node that does not exist goes after the quarantine, also in a cluster that has no node: no event about a
+// node comes there.
+func TestPodOfAMissingNodeGoesInAClusterWithoutNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lost", UID: "1"}, Spec: corev1.PodSpec{NodeName: "never-there"}}
+		client := fake.NewClientset(pod)
+		shared, err := controller.NewContext(client, clock.RealClock{}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- shared.Run(ctx, NewPodGC(shared, DefaultPodLimits())) }()
+		exists := func() bool {
+			synctest.Wait()
+			_, err := client.CoreV1().Pods("default").Get(ctx, "lost", metav1.GetOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+			return err == nil
+		}
+		if time.Sleep(builtin.NodeQuarantine - time.Second); !exists() {
+			t.Error("it goes before the quarantine has ended")
+		}
+		if time.Sleep(builtin.PodGarbagePeriod + time.Second); exists() {
+			t.Error("it stays after the quarantine")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
