@@ -270,8 +270,11 @@ func (c *Controller) observe(object any) {
 	if !ok || !Pending(ns) {
 		return
 	}
-	if _, isNew := c.termination(ns); isNew {
-		c.enqueue(ns.Name, 0)
+	// Under one lock: a term that began in between would have the namespace twice.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, isNew := c.terminationLocked(ns); isNew && c.queue != nil {
+		c.queue.Add(ns.Name)
 	}
 }
 
@@ -281,11 +284,16 @@ func (c *Controller) observeDeleted(object any) {
 	}
 }
 
-// termination returns the state of a namespace, and reports whether it is new. Another UID under
-// the same name is another namespace.
+// termination is terminationLocked for callers that do not have the lock.
 func (c *Controller) termination(ns *corev1.Namespace) (_ *termination, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.terminationLocked(ns)
+}
+
+// terminationLocked returns the state of a namespace, and reports whether it is new. Another UID under
+// the same name is another namespace.
+func (c *Controller) terminationLocked(ns *corev1.Namespace) (_ *termination, isNew bool) {
 	if t, known := c.terminations[ns.Name]; known && t.uid == ns.UID {
 		return t, false
 	}
