@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
@@ -70,7 +71,13 @@ func rings() []Check {
 			w.Settle(probe.ConfigMaps)
 			var deletes sync.WaitGroup
 			for _, o := range ring {
-				deletes.Go(func() { w.Remove(o, probe.Foreground) })
+				deletes.Go(func() {
+					policy := probe.Foreground
+					err := w.TryRemove(o, metav1.DeleteOptions{PropagationPolicy: &policy})
+					if err != nil && !apierrors.IsNotFound(err) { // the collector may have been faster, once one of the others is deleted
+						w.T.Errorf("delete %s: %v", o, err)
+					}
+				})
 			}
 			deletes.Wait()
 			w.Differs(cyclesAreCut(), func(w *probe.Space) { w.EventuallyGone(ring...) })
