@@ -141,7 +141,7 @@ func quietWith(t testing.TB, a admission) *cluster {
 }
 
 // apart is like quietWith, on a server of its own, and lets the test run beside others, four at a time. On a server that
-// is not ours there is only one of these tests at a time.
+// is not ours, these tests come one after the other.
 func apart(t *testing.T, a admission) *cluster {
 	t.Helper()
 	if os.Getenv(kubeconfigVariable) != "" {

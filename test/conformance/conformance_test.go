@@ -15,7 +15,7 @@
 // There are two kinds of tests. The checks share one server and one collector, run at the same
 // time, and work in namespaces of their own (shared). Tests that start, stop, or disturb a
 // collector are only here; they run one after the other, on a server without another collector
-// (quiet).
+// (quiet), or beside others on a server of their own, if they wait for long (apart).
 package conformance
 
 import (

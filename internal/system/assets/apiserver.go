@@ -51,9 +51,6 @@ const (
 	servingKey         = "apiserver.key"
 )
 
-// connectionGrace is short, because a test that stops its server no longer needs its connections.
-const connectionGrace = 50 * time.Millisecond
-
 // APIServer is the configuration from the flags of kube-apiserver.
 type APIServer struct {
 	Options system.Options
@@ -99,7 +96,6 @@ func ParseAPIServer(args []string, environment func(string) string, settings Set
 	if o.Server.MaxRequests < 0 || o.Server.MaxWrites < 0 {
 		return APIServer{}, fmt.Errorf("--max-requests-inflight and --max-mutating-requests-inflight cannot be negative")
 	}
-	o.Server.ConnectionGrace = connectionGrace
 	a.Notes = v.notes
 	return a, nil
 }
