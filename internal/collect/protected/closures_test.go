@@ -122,6 +122,54 @@ func (noPermits) Put(context.Context, string, []byte) error   { return nil }
 func (noPermits) Names(context.Context) ([]string, error)     { return nil, nil }
 func (noPermits) Get(context.Context, string) ([]byte, error) { return nil, nil }
 
+// keptPermits keeps what was put last.
+type keptPermits struct {
+	noPermits
+
+	last []byte
+}
+
+// Put implements protected.Permits.
+func (k *keptPermits) Put(_ context.Context, _ string, permit []byte) error {
+	k.last = permit
+	return nil
+}
+
+// R32: what a controller deletes takes dependents with it that were created a moment ago, and are not observed yet.
+func TestR32_ControllersPermitWhatWasJustCreated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"})
+		owner := metav1.ObjectMeta{Namespace: "shop", Name: "owner", UID: "owner"}
+		s.Put("configmaps", owner)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		closures, _ := observing(ctx, t, s)
+		var permits keptPermits
+		c := protected.NewConfirming(protected.Confirming{
+			Limits: protection.Limits{MoreThan: 5, Controllers: []string{"expirer"}}, Closures: closures, Permits: &permits, Now: time.Now,
+			CatchUp: func(context.Context) error {
+				for n := range 12 {
+					s.Put("configmaps", metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint(n), UID: types.UID(fmt.Sprint("part-", n)), OwnerReferences: []metav1.OwnerReference{
+						{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "owner"},
+					}})
+				}
+				synctest.Wait()
+				return nil
+			},
+		})
+		d := protected.Deleting{Resource: schema.GroupResource{Resource: "configmaps"}, Object: &owner, Namespace: "shop"}
+		if err := c.Check(ctx, "expirer", d); err != nil {
+			t.Fatal(err)
+		}
+		permit, err := protection.DecodePermit(permits.last)
+		if err != nil || !permit.Has("part-0") || !permit.Has("part-11") {
+			t.Errorf("permitted is %v (%v), want the dependents, too", permit, err)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
 // R32: a collector deletes no more than may go because of an owner that is not where its dependents look for it (R5), although
 // an object of another namespace has its UID.
 func TestR32_OwnersOfOtherNamespacesAreGone(t *testing.T) {

@@ -180,6 +180,9 @@ func (c *Confirming) exempt(ctx context.Context, d Deleting) error {
 		return nil
 	}
 	roots := c.rootsOf(ctx, d)
+	if err := c.CatchUp(ctx); err != nil { // a dependent that is not observed yet would have no permit, and stay
+		return err
+	}
 	if !c.Closures.Exceeds(roots, c.Limits) {
 		return nil
 	}
