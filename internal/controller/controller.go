@@ -90,14 +90,22 @@ type load struct {
 
 type lengths interface{ Len() int }
 
-// isBusy reports whether the controller is reconciling a key, has one that it could reconcile at once, or holds a status
-// back.
-func (c *Controller) isBusy() bool {
-	if c.Holds != nil && !c.Holds.areEmpty() {
-		return true
+// busy returns what the controller is doing: the numbers of the objects that it is reconciling, of those that it could
+// reconcile at once, and of the statuses that it holds back. It is empty if there are none.
+func (c *Controller) busy() string {
+	// In the order in which an object passes through: none is missed between two of them.
+	var waiting, held int
+	if queue := c.load.waiting.Load(); queue != nil {
+		waiting = (*queue).Len()
 	}
-	waiting := c.load.waiting.Load()
-	return waiting != nil && (*waiting).Len() > 0 || c.load.reconciling.Load() > 0
+	reconciling := int(c.load.reconciling.Load())
+	if c.Holds != nil {
+		held = c.Holds.number()
+	}
+	if reconciling+waiting+held == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d in work, %d waiting, %d with a status to write", reconciling, waiting, held)
 }
 
 // Request asks for the reconciliation of an object, after a delay in which further requests are

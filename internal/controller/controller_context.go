@@ -128,18 +128,18 @@ func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	return group.Wait()
 }
 
-// Busy returns the names of the controllers that are reconciling an object, have one that they could reconcile at once, or
-// hold a status back. Other keys that wait for a time do not count. A controller that is not busy while no cache is behind a state of the
+// Busy returns the controllers that are reconciling an object, have one that they could reconcile at once, or
+// hold a status back, by name, with the numbers of these objects. Other keys that wait for a time do not count. A controller that is not busy while no cache is behind a state of the
 // server has finished with all earlier states.
-func (c *Context) Busy() (names []string) {
+func (c *Context) Busy() (busy []string) {
 	running := c.running.Load()
 	if running == nil {
 		return nil
 	}
 	for _, controller := range *running {
-		if controller.isBusy() {
-			names = append(names, controller.Name)
+		if doing := controller.busy(); doing != "" {
+			busy = append(busy, controller.Name+" ("+doing+")")
 		}
 	}
-	return names
+	return busy
 }

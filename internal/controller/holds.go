@@ -47,11 +47,11 @@ func (h *Holds) End(owner cache.ObjectName) {
 	delete(h.since, owner)
 }
 
-// areEmpty reports whether no status waits.
-func (h *Holds) areEmpty() bool {
+// number returns how many statuses wait.
+func (h *Holds) number() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.since) == 0
+	return len(h.since)
 }
 
 // Sooner returns the smaller of two times until the next reconciliation; 0 means none.
