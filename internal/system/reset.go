@@ -147,7 +147,9 @@ func (r *resetter) reset(ctx context.Context) (total resetResult, err error) {
 		}
 		total.Deleted += objects.Deleted + definitions.Deleted
 		total.Restored += objects.Restored + definitions.Restored
-		changes = objects.Missed+definitions.Missed > 0
+		if changes = objects.Missed+definitions.Missed > 0; changes {
+			continue // beside an object that was missed, whose namespace has gone, a controller never comes to rest
+		}
 		if err := r.rest(ctx); err != nil {
 			return total, err
 		}

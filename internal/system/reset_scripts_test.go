@@ -9,10 +9,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -222,4 +224,40 @@ func (h *script) state(ctx context.Context) map[string]int {
 		}
 	}
 	return state
+}
+
+// A Deployment that is written while a reset deletes it is missed at first, and its namespace is not: the reset does not
+// wait until its controller has come to rest beside that.
+func TestResetWhileADeploymentIsWritten(t *testing.T) {
+	o := options("")
+	o.DataDir, o.Ephemeral, o.Workloads, o.Scheduler = "", true, InProcess, true
+	o.Nodes.Nodes = 1
+	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+		c, err := newResetClients(t, p)
+		if err != nil {
+			return err
+		}
+		for range 2 {
+			s := newScript(c, 1, 1)
+			s.create(ctx, namespacesResource, "", object("v1", "Namespace", "shop"))
+			d := s.deployment()
+			if err := unstructured.SetNestedField(d.Object, int64(2), "spec", "replicas"); err != nil {
+				return err
+			}
+			s.create(ctx, deploymentsResource, "shop", d)
+			var writing sync.WaitGroup
+			writing.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, n)
+					_, err := c.dynamic.Resource(deploymentsResource).Namespace("shop").Patch(ctx, d.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+					if apierrors.IsNotFound(err) {
+						return
+					}
+				}
+			})
+			c.reset(ctx)
+			writing.Wait()
+		}
+		return nil
+	})
 }
