@@ -34,7 +34,7 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // tests provoke errors
-	eventually.SideBySide(8)
+	eventually.SideBySide(4)
 	code := m.Run()
 	if shared.server != nil {
 		if err := shared.server.stop(); err != nil {

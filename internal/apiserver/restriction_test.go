@@ -152,7 +152,6 @@ func forgeAsCollector(t *testing.T, s *server, config *rest.Config) {
 
 // The collector's own requests are admitted, and answered with metadata whatever else they accept.
 func TestTheCollectorsOwnRequests(t *testing.T) {
-	t.Parallel()
 	s := sharedServer(t)
 	for name, config := range s.collectors(t) {
 		t.Run(name, func(t *testing.T) { collectAs(t, s, config) })
