@@ -128,9 +128,9 @@ func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	return group.Wait()
 }
 
-// Busy returns the controllers that are reconciling an object, have one that they could reconcile at once, or
-// hold a status back, by name, with the numbers of these objects. Other keys that wait for a time do not count. A controller that is not busy while no cache is behind a state of the
-// server has finished with all earlier states.
+// Busy returns the controllers that are reconciling an object, have one that they could reconcile at once, or hold a
+// status back, by name, with the numbers of these objects. Other keys that wait for a time do not count. A controller
+// that is not busy, while no cache is behind a state of the server, has finished with all earlier states.
 func (c *Context) Busy() (busy []string) {
 	running := c.running.Load()
 	if running == nil {
