@@ -58,8 +58,8 @@ lint: ## golangci-lint, built from its module, in this module and the nested one
 # cgo, which only the race detector needs: with others, the packages of Kubernetes were compiled twice. All analyzers of
 # go vet are part of make lint, which takes types from compiled packages; go vet reads the source of each package that
 # Kubernetes consists of, for each module again. The tables of debuggers are a third of the time that linking takes.
-check lint today graphs race: export GOFLAGS += -trimpath -vet=off -ldflags=-s
-check lint today graphs: export CGO_ENABLED := 0
+check lint today graphs race steady: export GOFLAGS += -trimpath -vet=off -ldflags=-s
+check lint today graphs steady: export CGO_ENABLED := 0
 check: ## the tests that CI runs first; make lint, today, graphs and race come after them
 	@echo "CI checks, begun at $$(date)"
 	go mod verify
@@ -85,8 +85,9 @@ race: ## the tests under the race detector, where goroutines of one process shar
 
 RUNS     ?= 20
 PACKAGES ?=
-steady: ## run the tests of each package RUNS (20) times in a shuffled order, with and without the race detector, every second time beside two processes that burn the cores, half of them on one processor; prints each failure with its seeds, and tests that once take much longer (days on two cores): PACKAGES=./internal/cli/... narrows it
-	@go run ./test/steady -runs=$(RUNS) -unraced='$(UNRACED)' -modules='$(if $(PACKAGES),.,. $(MODULES))' $(PACKAGES)
+PASSED   ?= $(CURDIR)/bin/steady.passed
+steady: ## run the tests of each package RUNS (20) times in a shuffled order, two packages at once, half of the runs with the race detector, half beside two processes that burn the cores, half on one processor; prints each failure with its seeds, and tests that once take much longer (hours on two cores): PACKAGES=./internal/cli/... narrows it, and what has passed by the file PASSED is not run again until it changes
+	@go run ./test/steady -runs=$(RUNS) -passed='$(PASSED)' -unraced='$(UNRACED)' -modules='$(if $(PACKAGES),.,. $(MODULES))' $(PACKAGES)
 
 today: ## build the simulator with each of the dozen planted bugs of the day; it must find them
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 1h -sim.mutants=today

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 )
 
 // burn is the argument with which the command is one of its own burners.
@@ -20,6 +21,34 @@ func burnUntilEOF() {
 		}
 	}()
 	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// load is the processes that keep cores busy while anybody wants them to. Its methods may be called concurrently.
+type load struct {
+	burners int
+
+	mu    sync.Mutex
+	users int
+	end   func()
+}
+
+// start starts the processes unless they run already. stop ends them when nobody else uses them, and waits for their end.
+func (l *load) start() (stop func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users == 0 {
+		if l.end, err = startBurners(l.burners); err != nil {
+			return nil, err
+		}
+	}
+	l.users++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.users--; l.users == 0 {
+			l.end()
+		}
+	}, nil
 }
 
 // startBurners starts processes that keep cores busy. stop ends them, and waits for their end.

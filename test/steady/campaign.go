@@ -10,23 +10,37 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/dustin/go-humanize/english"
+	"golang.org/x/sync/errgroup"
 )
 
-// campaign has the runs to make, and the failures so far. One goroutine uses it.
+// campaign has the runs to make, and the failures so far. Several goroutines use what stands below mu.
 type campaign struct {
-	out      io.Writer
 	now      func() time.Time
 	modules  []string // directories
 	patterns []string // of packages, in each module
 	tests    string   // expression of names of tests; "" is all
 	unraced  *regexp.Regexp
-	runs     int
-	burners  int
+	runs     int           // of each package
+	streams  int           // packages at once
 	timeout  time.Duration // of one run
 	output   string        // directory of the outputs of failed runs; "" is a temporary one
+	load     load
+	passed   *record
 
+	mu       sync.Mutex
+	out      io.Writer
 	failures int
+}
+
+// printf prints a line of the report.
+func (c *campaign) printf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(c.out, format, args...)
 }
 
 // The modes in which the tests of a package are built.
@@ -37,9 +51,10 @@ const (
 
 // pkg is a package with tests.
 type pkg struct {
-	module string // directory
-	path   string // import path
-	dir    string
+	module   string // directory
+	path     string // import path
+	dir      string
+	progress string // "package 3 of 80"
 }
 
 func (c *campaign) run(ctx context.Context) error {
@@ -59,20 +74,28 @@ func (c *campaign) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	streams, ctx := errgroup.WithContext(ctx)
+	streams.SetLimit(c.streams)
 	for i, p := range packages {
-		for _, mode := range []string{plain, raced} {
-			if mode == raced && c.unraced.MatchString(p.path) {
-				continue
+		p.progress = fmt.Sprintf("package %d of %d", i+1, len(packages))
+		streams.Go(func() error {
+			plainRuns, racedRuns := c.runs-c.runs/2, c.runs/2
+			if c.unraced.MatchString(p.path) {
+				plainRuns, racedRuns = c.runs, 0
 			}
-			if err := c.repeat(ctx, p, mode, work, fmt.Sprintf("package %d of %d", i+1, len(packages))); err != nil {
+			if err := c.repeat(ctx, p, plain, plainRuns, work); err != nil {
 				return err
 			}
-		}
+			return c.repeat(ctx, p, raced, racedRuns, work)
+		})
+	}
+	if err := streams.Wait(); err != nil {
+		return err
 	}
 	if c.failures > 0 {
-		return fmt.Errorf("%d runs have failed; their output is in %s", c.failures, c.output)
+		return fmt.Errorf("%s failed; their output is in %s", english.Plural(c.failures, "run", ""), c.output)
 	}
-	fmt.Fprintf(c.out, "no failure in %d runs of each of %d packages\n", c.runs, len(packages))
+	c.printf("no failure in %s of each of %s\n", english.Plural(c.runs, "run", ""), english.Plural(len(packages), "package", ""))
 	return nil
 }
 
@@ -89,7 +112,7 @@ func (c *campaign) packages(ctx context.Context) ([]pkg, error) {
 		}
 		for line := range strings.Lines(string(text)) {
 			if path, dir, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-				found = append(found, pkg{module, path, dir})
+				found = append(found, pkg{module: module, path: path, dir: dir})
 			}
 		}
 	}
@@ -99,26 +122,50 @@ func (c *campaign) packages(ctx context.Context) ([]pkg, error) {
 	return found, nil
 }
 
-// repeat builds the tests of a package, and runs them. It returns an error if they cannot be built, or if ctx has ended.
-func (c *campaign) repeat(ctx context.Context, p pkg, mode, work, progress string) error {
-	binary := filepath.Join(work, "package.test")
+// repeat builds the tests of a package, and runs them but for the runs that have passed before. It returns an error if
+// they cannot be built, or if ctx has ended.
+func (c *campaign) repeat(ctx context.Context, p pkg, mode string, runs int, work string) error {
+	if runs == 0 {
+		return nil
+	}
+	binary := filepath.Join(work, strings.NewReplacer("/", "_", " ", "").Replace(p.path+mode)+".test")
+	defer func() { _ = os.Remove(binary) }()
 	build := append([]string{"test", "-c", "-o", binary}, strings.Fields(mode)...)
 	compile := exec.CommandContext(ctx, "go", append(build, p.path)...)
 	compile.Dir = p.module
+	if mode == raced {
+		compile.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
 	if text, err := compile.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the tests of %s: %w\n%s", p.path, err, text)
 	}
-	began, failed, took := c.now(), c.failures, durations{}
-	for n := range c.runs {
+	key, err := c.passed.key(ctx, p.path, binary)
+	if err != nil {
+		return err
+	}
+	began, failed, before, took := c.now(), 0, 0, durations{}
+	for n := range runs {
 		r := attempt{number: n + 1, mode: mode, binary: binary, isLoaded: n%2 == 1, onOneProcessor: n%4 >= 2}
-		text, err := c.once(ctx, p, r)
+		if c.passed.has(key, r.number) {
+			before++
+			continue
+		}
+		text, isPassed, err := c.once(ctx, p, r)
 		if err != nil {
 			return err
 		}
 		took.add(text, r)
+		if !isPassed {
+			failed++
+		} else if err := c.passed.add(key, r.number); err != nil {
+			return err
+		}
 	}
-	fmt.Fprint(c.out, took.long())
-	fmt.Fprintf(c.out, "%s%s: %d of %d runs failed, %s (%s)\n", p.path, mode, c.failures-failed, c.runs, c.now().Sub(began).Round(time.Second), progress)
+	earlier := ""
+	if before > 0 {
+		earlier = fmt.Sprintf("%d of them passed before, ", before)
+	}
+	c.printf("%s%s%s: %d of %d runs failed, %s%s (%s)\n", took.long(), p.path, mode, failed, runs, earlier, c.now().Sub(began).Round(time.Second), p.progress)
 	return nil
 }
 
@@ -144,11 +191,11 @@ func (r attempt) String() string {
 }
 
 // once runs the tests once, and reports their failure. It returns their output.
-func (c *campaign) once(ctx context.Context, p pkg, r attempt) (string, error) {
+func (c *campaign) once(ctx context.Context, p pkg, r attempt) (output string, isPassed bool, err error) {
 	if r.isLoaded {
-		stop, err := startBurners(c.burners)
+		stop, err := c.load.start()
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		defer stop()
 	}
@@ -160,15 +207,17 @@ func (c *campaign) once(ctx context.Context, p pkg, r attempt) (string, error) {
 	if r.onOneProcessor {
 		test.Env = append(os.Environ(), "GOMAXPROCS=1")
 	}
-	text, err := test.CombinedOutput()
+	text, failure := test.CombinedOutput()
 	if ctx.Err() != nil {
-		return "", errors.New("interrupted")
+		return "", false, errors.New("interrupted")
 	}
-	if err == nil {
-		return string(text), nil
+	if failure == nil {
+		return string(text), true, nil
 	}
+	c.printf("FAIL %s%s, %s: %v\n%s", p.path, r.mode, r, failure, summary(string(text)))
+	c.mu.Lock()
 	c.failures++
-	fmt.Fprintf(c.out, "FAIL %s%s, %s: %v\n%s", p.path, r.mode, r, err, summary(string(text)))
+	c.mu.Unlock()
 	name := strings.NewReplacer("/", "_", " ", "").Replace(fmt.Sprintf("%s%s_%d.txt", p.path, r.mode, r.number))
-	return string(text), os.WriteFile(filepath.Join(c.output, name), text, 0o600)
+	return string(text), false, os.WriteFile(filepath.Join(c.output, name), text, 0o600)
 }

@@ -21,7 +21,7 @@ func TestFailuresAreReportedWithTheirSeeds(t *testing.T) {
 	var out strings.Builder
 	outputs := t.TempDir()
 	err := run(t.Context(), []string{"-runs", "4", "-unraced", ".", "-burners", "1", "-modules", "testdata/sometimes", "-o", outputs}, &out)
-	if err == nil || !strings.HasPrefix(err.Error(), "2 runs have failed") {
+	if err == nil || !strings.HasPrefix(err.Error(), "2 runs failed") {
 		t.Errorf("error %v", err)
 	}
 	for _, want := range []string{
@@ -43,8 +43,24 @@ func TestFailuresAreReportedWithTheirSeeds(t *testing.T) {
 func TestSteadyTestsPass(t *testing.T) {
 	var out strings.Builder
 	err := run(t.Context(), []string{"-runs", "2", "-unraced", ".", "-burners", "0", "-modules", "testdata/sometimes", "-run", "TestAlways", "-o", t.TempDir()}, &out)
-	if err != nil || !strings.HasSuffix(out.String(), "no failure in 2 runs of each of 1 packages\n") {
+	if err != nil || !strings.HasSuffix(out.String(), "no failure in 2 runs of each of 1 package\n") {
 		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+func TestRunsThatHavePassedAreNotMadeAgain(t *testing.T) {
+	t.Setenv("SOMETIMES", filepath.Join(t.TempDir(), "file"))
+	passed := filepath.Join(t.TempDir(), "steady", "passed")
+	campaign := func(runs string) string {
+		var out strings.Builder
+		if err := run(t.Context(), []string{"-runs", runs, "-unraced", ".", "-burners", "0", "-modules", "testdata/sometimes", "-passed", passed}, &out); err == nil {
+			t.Errorf("the test fails in every second run, and passed:\n%s", &out)
+		}
+		return out.String()
+	}
+	campaign("2") // the second run fails
+	if got, want := campaign("4"), "1 of 4 runs failed, 1 of them passed before"; !strings.Contains(got, want) {
+		t.Errorf("the report does not say %q:\n%s", want, got)
 	}
 }
 
