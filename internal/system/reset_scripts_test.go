@@ -95,10 +95,12 @@ func lines(state map[string]int) string {
 type script struct {
 	resetClients
 
-	random  *rand.Rand
-	names   int                // used so far
-	deleted map[types.UID]bool // by the script
-	owned   map[types.UID]bool // by another object, perhaps no longer
+	random        *rand.Rand
+	names         int                // used so far
+	deleted       map[types.UID]bool // by the script
+	owned         map[types.UID]bool // by another object, perhaps no longer
+	hasOrphans    bool               // an object in the namespace shop was deleted with Orphan
+	isShopDeleted bool
 }
 
 func newScript(c resetClients, seed, stream uint64) *script {
@@ -134,7 +136,7 @@ func (h *script) play(ctx context.Context) {
 			h.remove(ctx, deploymentsResource, space, h.former(), "Background", "Foreground")
 		case 7:
 			if h.random.IntN(8) == 0 {
-				h.remove(ctx, namespacesResource, "", "shop", "Background")
+				h.removeShop(ctx)
 			} else {
 				h.remove(ctx, gizmos, space, h.former(), "Background", "Foreground", "Orphan")
 			}
@@ -196,8 +198,24 @@ func (h *script) remove(ctx context.Context, resource schema.GroupVersionResourc
 	if err != nil || h.owned[o.GetUID()] || h.deleted[o.GetUID()] {
 		return
 	}
+	if space == "shop" && policy == metav1.DeletePropagationOrphan {
+		if h.isShopDeleted {
+			return
+		}
+		h.hasOrphans = true
+	}
 	h.deleted[o.GetUID()] = true
 	_ = of.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy})
+}
+
+// removeShop deletes the namespace shop, unless an object in it was deleted with Orphan: its content is deleted with
+// Background, and whether the collector has removed the references by then depends on who is faster.
+func (h *script) removeShop(ctx context.Context) {
+	if h.hasOrphans {
+		return
+	}
+	h.isShopDeleted = true
+	h.remove(ctx, namespacesResource, "", "shop", "Background")
 }
 
 // state describes the objects, and counts those that differ only in generated names.
