@@ -128,8 +128,8 @@ func (p *serviceAccount) account(ctx context.Context, a admission.Attributes, na
 	return account, nil
 }
 
-// await reads an account live. If the account "default" does not exist, it retries for a while: a
-// controller may be about to create it.
+// await reads an account live. If the account "default" does not exist, it retries for a while: a controller may be about
+// to create it, unless the namespace is gone or terminating.
 func (p *serviceAccount) await(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	began := p.clock.Now()
 	for wait := firstAccountWait; ; wait = min(2*wait, lastAccountWait) {
@@ -137,7 +137,7 @@ func (p *serviceAccount) await(ctx context.Context, namespace, name string) (*co
 		switch {
 		case !apierrors.IsNotFound(err):
 			return account, err
-		case name != defaultAccount || p.clock.Since(began)+wait > longestAccountWait:
+		case name != defaultAccount || p.clock.Since(began)+wait > longestAccountWait || p.isLeaving(ctx, namespace):
 			return nil, apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
 		}
 		select {
@@ -146,4 +146,10 @@ func (p *serviceAccount) await(ctx context.Context, namespace, name string) (*co
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// isLeaving reports whether a namespace is known to be gone or terminating. It reads it live.
+func (p *serviceAccount) isLeaving(ctx context.Context, name string) bool {
+	namespace, err := p.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil
 }

@@ -39,7 +39,7 @@ func pod(change func(*corev1.Pod)) *corev1.Pod {
 // serviceAccountPlugin returns the plug-in on a server with the accounts. Its cache is empty: it reads live.
 func serviceAccountPlugin(t *testing.T, accounts ...runtime.Object) (*serviceAccount, *fake.Clientset) {
 	t.Helper()
-	client := fake.NewClientset(accounts...)
+	client := fake.NewClientset(append(accounts, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})...)
 	p := newServiceAccount(client, informers.NewSharedInformerFactory(client, 0))
 	p.volumeName = func() string { return "kube-api-access-abcde" }
 	return p, client
@@ -189,6 +189,34 @@ func TestDefaultAccountIsAwaited(t *testing.T) {
 			t.Errorf("another account: %v after %s", err, time.Since(began))
 		}
 	})
+}
+
+// TestNoAccountIsAwaitedInALeavingNamespace checks that a pod whose namespace no longer has accounts is refused at once:
+// a controller that creates one would be busy for seconds.
+func TestNoAccountIsAwaitedInALeavingNamespace(t *testing.T) {
+	for name, leave := range map[string]func(*fake.Clientset) error{
+		"gone": func(client *fake.Clientset) error {
+			return client.CoreV1().Namespaces().Delete(context.Background(), "ns", metav1.DeleteOptions{})
+		},
+		"terminating": func(client *fake.Clientset) error {
+			terminating := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", DeletionTimestamp: &metav1.Time{Time: time.Now()}}}
+			_, err := client.CoreV1().Namespaces().Update(context.Background(), terminating, metav1.UpdateOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, client := serviceAccountPlugin(t)
+				if err := leave(client); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				if err := p.Admit(t.Context(), creation(pod(nil)), nil); !apierrors.IsForbidden(err) || time.Since(began) > 0 {
+					t.Errorf("%v after %s", err, time.Since(began))
+				}
+			})
+		})
+	}
 }
 
 func TestAccountLimitsSecrets(t *testing.T) {

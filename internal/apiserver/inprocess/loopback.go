@@ -17,12 +17,14 @@ type Loopback struct {
 func NewLoopback(handler func() http.Handler) *Loopback { return &Loopback{handler} }
 
 // Config returns a client configuration with the address and the credential of the generic server's own
-// loopback configuration, and with this transport. It uses no TLS and has no rate limit.
+// loopback configuration, and with this transport. It uses no TLS and has no rate limit. Its user agent is kube-apiserver,
+// whose requests a generic server answers also while it shuts down: others wait for them.
 func (t *Loopback) Config(generic *rest.Config) *rest.Config {
 	return &rest.Config{
 		Host:          generic.Host,
 		BearerToken:   generic.BearerToken,
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON},
+		UserAgent:     "kube-apiserver/coppice",
 		QPS:           -1,
 		// Warnings are for the author of a template; controllers would get them again with each pod.
 		WarningHandler: rest.NoWarnings{},
