@@ -38,7 +38,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,12 +47,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
-)
-
-// Back-off for a key whose reconciliation fails.
-const (
-	firstRetry = 5 * time.Millisecond
-	lastRetry  = 2 * time.Minute
 )
 
 // Controller is one controller: its sources, and its function that reconciles one object.
@@ -82,30 +75,18 @@ type Controller struct {
 	load load
 }
 
-// load is the work that a controller has at the moment.
-type load struct {
-	reconciling atomic.Int64            // keys
-	waiting     atomic.Pointer[lengths] // nil until the controller runs
-}
-
-type lengths interface{ Len() int }
-
 // busy returns what the controller is doing: the numbers of the objects that it is reconciling, of those that it could
 // reconcile at once, and of the statuses that it holds back. It is empty if there are none.
 func (c *Controller) busy() string {
-	// In the order in which an object passes through: none is missed between two of them.
-	var waiting, held int
-	if queue := c.load.waiting.Load(); queue != nil {
-		waiting = (*queue).Len()
-	}
-	reconciling := int(c.load.reconciling.Load())
+	inWork, waiting := c.load.numbers()
+	held := 0
 	if c.Holds != nil {
 		held = c.Holds.number()
 	}
-	if reconciling+waiting+held == 0 {
+	if inWork+waiting+held == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d in work, %d waiting, %d with a status to write", reconciling, waiting, held)
+	return fmt.Sprintf("%d in work, %d waiting, %d with a status to write", inWork, waiting, held)
 }
 
 // Request asks for the reconciliation of an object, after a delay in which further requests are
@@ -146,11 +127,8 @@ func For(informer cache.SharedIndexInformer, expectations ...*Expectations) Sour
 func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.WithTicker) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: clock})
+	queue := c.load.queue(clock)
 	defer queue.ShutDown()
-	c.load.waiting.Store(new(lengths(queue)))
 	var synced []cache.InformerSynced
 	for _, source := range c.Sources {
 		registration, err := source.Informer.AddEventHandler(source.handler(func(key cache.ObjectName) { queue.AddAfter(key, c.BatchPeriod) }))
@@ -231,7 +209,6 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 		if shutdown {
 			return
 		}
-		c.load.reconciling.Add(1)
 		switch requeueAfter, err := c.Reconcile(ctx, key); {
 		case err == nil:
 			queue.Forget(key)
@@ -247,7 +224,7 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 			queue.AddRateLimited(key)
 		}
 		queue.Done(key)
-		c.load.reconciling.Add(-1)
+		c.load.ended.Add(1)
 	}
 }
 
