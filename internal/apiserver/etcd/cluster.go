@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -88,7 +89,8 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	client.Watcher = streamWatcher{client.Watcher}
+	watches := addressingWatchClient{etcdserverpb.NewWatchClient(client.ActiveConnection())}
+	client.Watcher = streamWatcher{clientv3.NewWatchFromWatchClient(watches, client)}
 	s := &Store{client: client, tls: secure, exclusive: c.Exclusive, prefix: path.Join("/", prefix)}
 	s.newest = newNewest(client, s.prefix)
 	s.follower = newFollower(s)

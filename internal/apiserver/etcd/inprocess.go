@@ -28,7 +28,7 @@ func inProcessClient(server *etcdserver.EtcdServer, log *raftLog) (*clientv3.Cli
 	ranges := clientv3.NewKVFromKVClient(streamingKV{adapter.KvServerToKvClient(kv), kv, calls}, client)
 	client.KV = countingKV{ranges, log}
 	watchServer := awaitedWatchServer{v3rpc.NewWatchServer(server), calls}
-	watches := clientv3.NewWatchFromWatchClient(queueingWatchClient{adapter.WatchServerToWatchClient(watchServer)}, client)
+	watches := clientv3.NewWatchFromWatchClient(queueingWatchClient{addressingWatchClient{adapter.WatchServerToWatchClient(watchServer)}}, client)
 	client.Watcher = streamWatcher{watches}
 	return client, calls
 }
