@@ -51,8 +51,8 @@ func (s *Store) Newest(ctx context.Context) (Newest, error) {
 	return s.newest.at(ctx, now)
 }
 
-// AddResource makes Newest report the last write of a resource, whose keys begin with a prefix. Earlier writes of these
-// keys are unknown.
+// AddResource makes Newest report the last write of a resource, whose keys begin with a prefix. Writes before the first
+// call are unknown.
 func (s *Store) AddResource(resource schema.GroupResource, prefix string) {
 	s.newest.open(resource, prefix)
 }
@@ -184,7 +184,8 @@ func (n *newest) resourceOf(key string) schema.GroupResource {
 	return schema.GroupResource{}
 }
 
-// open adds the prefix of a resource's keys. Earlier writes of these keys are unknown.
+// open adds the prefix of a resource's keys. Earlier writes of these keys are unknown, unless the prefix is open already:
+// each change of a definition opens the storage of its resource again.
 func (n *newest) open(resource schema.GroupResource, prefix string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,8 +193,8 @@ func (n *newest) open(resource schema.GroupResource, prefix string) {
 	n.resources[resource] = prefix
 	if _, isOpen := n.prefixes[prefix]; !isOpen {
 		n.prefixes[prefix] = resource
+		n.writes[prefix] = max(n.writes[prefix], n.reached)
 	}
-	n.writes[prefix] = max(n.writes[prefix], n.reached)
 }
 
 // prefixOf returns the prefix of the keys of a resource that is open.

@@ -65,6 +65,26 @@ func TestWritesBeforeAResourceIsAddedCountAsNew(t *testing.T) {
 	}
 }
 
+// A change of a definition opens the storage of its resource again. What was written is known: a watch that has come as far
+// would get no event for a minute, and every deletion that is to be counted would be refused until then (R32).
+func TestWritesStayKnownWhenAResourceIsAddedAgain(t *testing.T) {
+	s := open(t)
+	s.addResource("configmaps")
+	s.addResource("secrets")
+	_, err := s.Newest(t.Context())
+	must(t, err)
+	written := s.put(t, "/configmaps/default/a", "x")
+	s.put(t, "/secrets/default/a", "x")
+	_, err = s.Newest(t.Context())
+	must(t, err)
+	s.addResource("configmaps")
+	got, err := s.Newest(t.Context())
+	must(t, err)
+	if got.Writes["configmaps"] != written {
+		t.Errorf("the last write was at %d, and is reported at %d", written, got.Writes["configmaps"])
+	}
+}
+
 // A watch that has ended, or is inconsistent, begins another history, in which earlier writes are
 // unknown.
 func TestNewestBeginsAnotherHistoryAfterItsWatchEnded(t *testing.T) {
