@@ -43,6 +43,7 @@ type countedQueue struct {
 	begun *atomic.Int64
 }
 
+// Pop implements workqueue.Queue.
 func (q countedQueue) Pop() cache.ObjectName {
 	q.begun.Add(1)
 	return q.Queue.Pop()
