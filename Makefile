@@ -85,9 +85,9 @@ race: ## the tests under the race detector, where goroutines of one process shar
 
 RUNS     ?= 20
 PACKAGES ?=
-PASSED   ?= $(CURDIR)/bin/steady.passed
-steady: ## run the tests of each package RUNS (20) times in a shuffled order, two packages at once, half of the runs with the race detector, half beside two processes that burn the cores, half on one processor; prints each failure with its seeds, and tests that once take much longer (hours on two cores): PACKAGES=./internal/cli/... narrows it, and what has passed by the file PASSED is not run again until it changes
-	@go run ./test/steady -runs=$(RUNS) -passed='$(PASSED)' -unraced='$(UNRACED)' -modules='$(if $(PACKAGES),.,. $(MODULES))' $(PACKAGES)
+RECORD   ?= $(CURDIR)/bin/steady.record
+steady: ## run the tests of each package RUNS (20) times in a shuffled order, two packages at once, half of the runs with the race detector, half beside two processes that burn the cores, half on one processor; prints each failure with its seeds, and tests that once take much longer (hours on two cores): PACKAGES=./internal/cli/... narrows it, and the file RECORD keeps how runs have ended, which are not made again until the tests or the product change
+	@go run ./test/steady -runs=$(RUNS) -record='$(RECORD)' -unraced='$(UNRACED)' -modules='$(if $(PACKAGES),.,. $(MODULES))' $(PACKAGES)
 
 today: ## build the simulator with each of the dozen planted bugs of the day; it must find them
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 1h -sim.mutants=today

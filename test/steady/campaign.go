@@ -29,7 +29,7 @@ type campaign struct {
 	timeout  time.Duration // of one run
 	output   string        // directory of the outputs of failed runs; "" is a temporary one
 	load     load
-	passed   *record
+	record   *record
 
 	mu       sync.Mutex
 	out      io.Writer
@@ -122,8 +122,8 @@ func (c *campaign) packages(ctx context.Context) ([]pkg, error) {
 	return found, nil
 }
 
-// repeat builds the tests of a package, and runs them but for the runs that have passed before. It returns an error if
-// they cannot be built, or if ctx has ended.
+// repeat builds the tests of a package, and runs them but for the runs that were made before. It returns an error if they
+// cannot be built, or if ctx has ended.
 func (c *campaign) repeat(ctx context.Context, p pkg, mode string, runs int, work string) error {
 	if runs == 0 {
 		return nil
@@ -139,32 +139,38 @@ func (c *campaign) repeat(ctx context.Context, p pkg, mode string, runs int, wor
 	if text, err := compile.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the tests of %s: %w\n%s", p.path, err, text)
 	}
-	key, err := c.passed.key(ctx, p.path, binary)
+	key, err := c.record.key(ctx, p.path, binary, c.tests)
 	if err != nil {
 		return err
 	}
 	began, failed, before, took := c.now(), 0, 0, durations{}
 	for n := range runs {
 		r := attempt{number: n + 1, mode: mode, binary: binary, isLoaded: n%2 == 1, onOneProcessor: n%4 >= 2}
-		if c.passed.has(key, r.number) {
+		ended := c.record.of(key, r.number)
+		if ended != unknown {
 			before++
-			continue
+		} else {
+			text, o, err := c.once(ctx, p, r)
+			if err != nil {
+				return err
+			}
+			took.add(text, r)
+			if err := c.record.add(key, r.number, o); err != nil {
+				return err
+			}
+			ended = o
 		}
-		text, isPassed, err := c.once(ctx, p, r)
-		if err != nil {
-			return err
-		}
-		took.add(text, r)
-		if !isPassed {
+		if ended == fails {
 			failed++
-		} else if err := c.passed.add(key, r.number); err != nil {
-			return err
 		}
 	}
 	earlier := ""
 	if before > 0 {
-		earlier = fmt.Sprintf("%d of them passed before, ", before)
+		earlier = fmt.Sprintf("%d of them made before, ", before)
 	}
+	c.mu.Lock()
+	c.failures += failed
+	c.mu.Unlock()
 	c.printf("%s%s%s: %d of %d runs failed, %s%s (%s)\n", took.long(), p.path, mode, failed, runs, earlier, c.now().Sub(began).Round(time.Second), p.progress)
 	return nil
 }
@@ -191,11 +197,11 @@ func (r attempt) String() string {
 }
 
 // once runs the tests once, and reports their failure. It returns their output.
-func (c *campaign) once(ctx context.Context, p pkg, r attempt) (output string, isPassed bool, err error) {
+func (c *campaign) once(ctx context.Context, p pkg, r attempt) (output string, ended outcome, err error) {
 	if r.isLoaded {
 		stop, err := c.load.start()
 		if err != nil {
-			return "", false, err
+			return "", unknown, err
 		}
 		defer stop()
 	}
@@ -209,15 +215,12 @@ func (c *campaign) once(ctx context.Context, p pkg, r attempt) (output string, i
 	}
 	text, failure := test.CombinedOutput()
 	if ctx.Err() != nil {
-		return "", false, errors.New("interrupted")
+		return "", unknown, errors.New("interrupted")
 	}
 	if failure == nil {
-		return string(text), true, nil
+		return string(text), passes, nil
 	}
 	c.printf("FAIL %s%s, %s: %v\n%s", p.path, r.mode, r, failure, summary(string(text)))
-	c.mu.Lock()
-	c.failures++
-	c.mu.Unlock()
 	name := strings.NewReplacer("/", "_", " ", "").Replace(fmt.Sprintf("%s%s_%d.txt", p.path, r.mode, r.number))
-	return string(text), false, os.WriteFile(filepath.Join(c.output, name), text, 0o600)
+	return string(text), fails, os.WriteFile(filepath.Join(c.output, name), text, 0o600)
 }

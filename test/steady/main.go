@@ -1,7 +1,7 @@
 // Command steady runs the tests of packages many times, each time in another order, with and without the race detector,
-// two packages at once, on free cores and beside processes that keep the cores busy, on all processors and on one. It prints each failure with
-// its seeds, and the tests that once took much longer than in most runs. A test that fails once in many runs hides a
-// defect, of the product or of the test.
+// two packages at once, on free cores and beside processes that keep the cores busy, on all processors and on one. It
+// prints each failure with its seeds, and the tests that once took much longer than in most runs. A test that fails once
+// in many runs hides a defect, of the product or of the test.
 package main
 
 import (
@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	tests := flags.String("run", "", "run only tests whose name matches this expression")
 	modules := flags.String("modules", ".", "directories of the modules, separated by spaces")
 	unraced := flags.String("unraced", "^$", "expression of packages that are not run with the race detector")
-	passed := flags.String("passed", "", "file that keeps which runs have passed: they are not made again until the tests, or what they test, have changed")
+	record := flags.String("record", "", "file that keeps how runs have ended: they are not made again until the tests, or what they test, have changed")
 	flags.IntVar(&c.load.burners, "burners", 2, "number of processes that keep the cores busy during every second run")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -51,10 +51,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if c.unraced, err = regexp.Compile(*unraced); err != nil {
 		return fmt.Errorf("-unraced: %w", err)
 	}
-	if c.passed, err = openRecord(*passed); err != nil {
+	if c.record, err = openRecord(*record); err != nil {
 		return err
 	}
-	defer c.passed.close()
+	defer c.record.close()
 	c.tests, c.modules, c.patterns = *tests, strings.Fields(*modules), flags.Args()
 	if len(c.patterns) == 0 {
 		c.patterns = []string{"./..."}

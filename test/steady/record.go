@@ -14,21 +14,31 @@ import (
 	"sync"
 )
 
-// record has the runs that have passed, also of earlier campaigns: each is a line of a file. A run counts for as long as
-// the compiled tests are the same to the byte. Tests outside of internal start the product as a process, so theirs count
-// while the product is the same too. Its methods may be called concurrently.
+// record has how runs have ended, also those of earlier campaigns: each is a line of a file. A run counts for as long as
+// the compiled tests are the same to the byte, and so does its failure: nobody repeats a campaign until it passes. Tests
+// outside of internal start the product as a process, so theirs count while the product is the same, too. Its methods may
+// be called concurrently.
 type record struct {
 	file *os.File // nil keeps nothing
 
 	mu      sync.Mutex
-	passed  map[string]bool // by line
-	product string          // sum of the product, "" until somebody asks
+	lines   map[string]bool
+	product string // sum of the product, "" until somebody asks
 }
+
+// outcome is how a run has ended.
+type outcome string
+
+const (
+	unknown outcome = ""
+	passes  outcome = "passed"
+	fails   outcome = "failed"
+)
 
 // openRecord reads the record in a file, which it creates if it is missing. Without a path the record is empty, and keeps
 // nothing.
 func openRecord(path string) (*record, error) {
-	r := &record{passed: map[string]bool{}}
+	r := &record{lines: map[string]bool{}}
 	if path == "" {
 		return r, nil
 	}
@@ -41,7 +51,7 @@ func openRecord(path string) (*record, error) {
 	}
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
-		r.passed[lines.Text()] = true
+		r.lines[lines.Text()] = true
 	}
 	if err := lines.Err(); err != nil {
 		return nil, errors.Join(fmt.Errorf("read %s: %w", path, err), file.Close())
@@ -56,12 +66,15 @@ func (r *record) close() {
 	}
 }
 
-// key names what the runs of a compiled test test.
-func (r *record) key(ctx context.Context, importPath, binary string) (string, error) {
+// key names what the runs of a compiled test test. only is the expression that selects some of its tests.
+func (r *record) key(ctx context.Context, importPath, binary, only string) (string, error) {
 	if r.file == nil {
 		return "", nil
 	}
 	key, err := sumOfFile(binary)
+	if only != "" {
+		key += "+" + only
+	}
 	if err != nil || strings.Contains(importPath, "/internal/") {
 		return key, err
 	}
@@ -75,25 +88,31 @@ func (r *record) key(ctx context.Context, importPath, binary string) (string, er
 	return key + "+" + r.product, nil
 }
 
-func (r *record) has(key string, run int) bool {
+// of returns how a run has ended.
+func (r *record) of(key string, run int) outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.passed[line(key, run)]
+	for _, o := range []outcome{passes, fails} {
+		if r.lines[line(key, run, o)] {
+			return o
+		}
+	}
+	return unknown
 }
 
-// add keeps a run that has passed.
-func (r *record) add(key string, run int) error {
+// add keeps how a run has ended.
+func (r *record) add(key string, run int, o outcome) error {
 	if r.file == nil {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.passed[line(key, run)] = true
-	_, err := fmt.Fprintln(r.file, line(key, run))
+	r.lines[line(key, run, o)] = true
+	_, err := fmt.Fprintln(r.file, line(key, run, o))
 	return err
 }
 
-func line(key string, run int) string { return fmt.Sprintf("%s %d", key, run) }
+func line(key string, run int, o outcome) string { return fmt.Sprintf("%s %d %s", key, run, o) }
 
 // sumOfProduct builds the command, without the name of the commit, and returns its sum.
 func sumOfProduct(ctx context.Context) (string, error) {
