@@ -102,7 +102,8 @@ func (h *history) unserved(pool *Pool) string {
 	}
 	for order, of := range h.ordered {
 		if of == pool.UID && !slices.Contains(pool.Status.Served, string(order)) {
-			return fmt.Sprintf("orders are served: Pool %s has not served %s", pool.Name, order)
+			return fmt.Sprintf("orders are served: Pool %s (%s) has not served %s, which is there: %t; it has served %v",
+				pool.Name, pool.UID, order, h.now.orders[order] != nil, pool.Status.Served)
 		}
 	}
 	if all := slices.Sorted(slices.Values(pool.Status.Served)); len(slices.Compact(all)) != len(pool.Status.Served) {

@@ -194,7 +194,7 @@ func (w *fixture) await(ctx context.Context, read func(*state) string) error {
 		case number != begun || running:
 			begun, calm = number, 0
 		case calm > quiet(missing) && w.isIdle(ctx):
-			if missing, _ := w.observe(read); missing != "" {
+			if missing := w.stored(ctx, read); missing != "" {
 				return finding("at rest: " + missing)
 			}
 		}
@@ -204,6 +204,24 @@ func (w *fixture) await(ctx context.Context, read func(*state) string) error {
 			return fmt.Errorf("%w, and there is no rest: %s", context.Cause(ctx), missing)
 		}
 	}
+}
+
+// stored reads the state from the server: the watches of the history end with their connections, and may be behind when
+// the operator has come to rest. Without an answer nothing is missing.
+func (w *fixture) stored(ctx context.Context, read func(*state) string) (missing string) {
+	now := newState()
+	for _, kind := range kinds() {
+		all, err := listed(ctx, w.client, kind)
+		if err != nil {
+			return ""
+		}
+		for _, object := range all {
+			now.apply(watch.Event{Type: watch.Added, Object: object})
+		}
+	}
+	w.history.mu.Lock()
+	defer w.history.mu.Unlock()
+	return read(now)
 }
 
 // begun returns the number of reconciliations of the operator; and whether one runs, or the operator starts.
