@@ -48,7 +48,7 @@ func TestR29_OrphansAreKeptWithTheirOwner(t *testing.T) {
 	put("two", "two", "", other)
 	remove("owner")
 
-	answer := answerOf(t, b, grants{"widgets//"}, "?uid="+owner)
+	answer := laterAnswerOf(t, b, grants{"widgets//"}, "?uid="+owner)
 	var list List
 	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || answer.Code != http.StatusOK {
 		t.Fatalf("%d %s: %v", answer.Code, answer.Body, err)
@@ -88,7 +88,7 @@ func TestR29_OrphansOfLongDeletionsAreUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list List
-	answer := answerOf(t, b, grants{"widgets//"}, "?uid=owner")
+	answer := laterAnswerOf(t, b, grants{"widgets//"}, "?uid=owner")
 	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil || len(list.Items) != 1 || !list.Items[0].Kept().OrphansUnknown {
 		t.Errorf("%d %s: %v", answer.Code, answer.Body, err)
 	}
