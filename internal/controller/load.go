@@ -35,8 +35,8 @@ func (l *load) queue(clock clock.WithTicker) workqueue.TypedRateLimitingInterfac
 		})
 }
 
-// countedQueue counts the keys that are taken from a queue, which holds its lock meanwhile: each key is either counted or
-// in the queue.
+// countedQueue counts the keys that are taken from it. The workqueue calls it under its lock, as it does for Len: each key
+// is either counted or in the queue.
 type countedQueue struct {
 	workqueue.Queue[cache.ObjectName]
 
@@ -52,7 +52,8 @@ func (q countedQueue) Pop() cache.ObjectName {
 // numbers returns how many objects the controller is reconciling, and how many it could reconcile at once. Both are 0 only
 // if there was a moment without any.
 func (l *load) numbers() (inWork, waiting int) {
-	// In this order: if as many have begun in the end as had ended at first, none was in work in between, when none waited.
+	// The order matters: if no more have begun at the end than had ended at the start, none was in work in between, which is
+	// when the queue was looked at.
 	ended := l.ended.Load()
 	if queue := l.waiting.Load(); queue != nil {
 		waiting = queue.Len()

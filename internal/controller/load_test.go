@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A key is in work from the moment in which it leaves the queue until its end is counted: a controller that seems to be
-// idle in between would be stopped, or compared, in the middle of its work.
+// A key is in work from the moment in which it leaves the queue until its end is counted: a reset that finds the controller
+// idle in between ends in the middle of its work.
 func TestAKeyIsInWorkOrWaiting(t *testing.T) {
 	var l load
 	key := cache.ObjectName{Namespace: "shop", Name: "web"}

@@ -65,8 +65,8 @@ func TestWritesBeforeAResourceIsAddedCountAsNew(t *testing.T) {
 	}
 }
 
-// A change of a definition opens the storage of its resource again. What was written is known: a watch that has come as far
-// would get no event for a minute, and every deletion that is to be counted would be refused until then (R32).
+// A change of a definition opens the storage of its resource again. The last write stays known. With a later
+// revision in its place, each deletion that is to be counted would be refused until the next bookmark of the watch (R32).
 func TestWritesStayKnownWhenAResourceIsAddedAgain(t *testing.T) {
 	s := open(t)
 	s.addResource("configmaps")

@@ -17,8 +17,8 @@ type Loopback struct {
 func NewLoopback(handler func() http.Handler) *Loopback { return &Loopback{handler} }
 
 // Config returns a client configuration with the address and the credential of the generic server's own
-// loopback configuration, and with this transport. It uses no TLS and has no rate limit. Its user agent is kube-apiserver,
-// whose requests a generic server answers also while it shuts down: others wait for them.
+// loopback configuration, and with this transport. It uses no TLS and has no rate limit. Its user agent is
+// kube-apiserver: a generic server answers such requests also while it shuts down, because other requests wait for them.
 func (t *Loopback) Config(generic *rest.Config) *rest.Config {
 	return &rest.Config{
 		Host:          generic.Host,
