@@ -86,7 +86,7 @@ race: ## the tests under the race detector, where goroutines of one process shar
 RUNS     ?= 20
 PACKAGES ?=
 RECORD   ?= $(CURDIR)/bin/steady.record
-steady: ## run the tests of each package RUNS (20) times in a shuffled order, two packages at once, half of the runs with the race detector, half beside two processes that burn the cores, half on one processor; prints each failure with its seeds, and tests that once take much longer (hours on two cores): PACKAGES=./internal/cli/... narrows it, and the file RECORD keeps how runs have ended, which are not made again until the tests or the product change
+steady: ## run the tests of each package RUNS (20) times in a shuffled order, two packages at once, a quarter of the runs with the race detector, half beside two processes that burn the cores, half on one processor; prints each failure with its seeds, and tests that once take much longer (hours on two cores): PACKAGES=./internal/cli/... narrows it, and the file RECORD keeps how runs have ended, which are not made again until the tests or the product change
 	@go run ./test/steady -runs=$(RUNS) -record='$(RECORD)' -unraced='$(UNRACED)' -modules='$(if $(PACKAGES),.,. $(MODULES))' $(PACKAGES)
 
 today: ## build the simulator with each of the dozen planted bugs of the day; it must find them

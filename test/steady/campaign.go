@@ -49,6 +49,9 @@ const (
 	raced = " -race"
 )
 
+// racedShare is the part of all runs that have the race detector, which makes them several times longer: one of so many.
+const racedShare = 4
+
 // pkg is a package with tests.
 type pkg struct {
 	module   string // directory
@@ -79,7 +82,7 @@ func (c *campaign) run(ctx context.Context) error {
 	for i, p := range packages {
 		p.progress = fmt.Sprintf("package %d of %d", i+1, len(packages))
 		streams.Go(func() error {
-			plainRuns, racedRuns := c.runs-c.runs/2, c.runs/2
+			plainRuns, racedRuns := c.runs-c.runs/racedShare, c.runs/racedShare
 			if c.unraced.MatchString(p.path) {
 				plainRuns, racedRuns = c.runs, 0
 			}

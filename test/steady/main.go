@@ -35,7 +35,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c := &campaign{out: out, now: time.Now}
 	flags := flag.NewFlagSet("steady", flag.ContinueOnError)
-	flags.IntVar(&c.runs, "runs", 20, "run the tests of each package this many times, half of them with the race detector")
+	flags.IntVar(&c.runs, "runs", 20, "run the tests of each package this many times, a quarter of them with the race detector")
 	flags.IntVar(&c.streams, "streams", 2, "number of packages whose tests run at once")
 	flags.DurationVar(&c.timeout, "timeout", 20*time.Minute, "time that one run of a package may take")
 	flags.StringVar(&c.output, "o", "", "directory for the output of runs that failed")

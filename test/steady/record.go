@@ -75,7 +75,7 @@ func (r *record) key(ctx context.Context, importPath, binary, only string) (stri
 	if only != "" {
 		key += "+" + only
 	}
-	if err != nil || strings.Contains(importPath, "/internal/") {
+	if err != nil || !startsProduct(importPath) {
 		return key, err
 	}
 	r.mu.Lock()
@@ -86,6 +86,11 @@ func (r *record) key(ctx context.Context, importPath, binary, only string) (stri
 		}
 	}
 	return key + "+" + r.product, nil
+}
+
+// startsProduct reports whether tests of a package start the product as a process: those below internal do not.
+func startsProduct(importPath string) bool {
+	return strings.HasPrefix(importPath, "github.com/coppice-dev/coppice/") && !strings.Contains(importPath, "/internal/")
 }
 
 // of returns how a run has ended.
