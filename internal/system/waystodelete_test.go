@@ -62,11 +62,12 @@ func aConfigMap(ctx context.Context, in attempt) (subject, error) {
 	return what, nil
 }
 
-// aPod creates a pod that is bound to a node that does not exist.
+// aPod creates a pod that no scheduler binds: on a node that does not exist, the garbage collectors of other attempts could
+// delete it before it is protected.
 func aPod(ctx context.Context, in attempt) (subject, error) {
 	what := subject{pods(), in.namespace, "kept"}
 	return what, becomesTrue(ctx, "a pod is created", func(ctx context.Context) (bool, error) {
-		_, err := create(ctx, in.of(what), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"kept"},"spec":{"nodeName":"gone","containers":[{"name":"c","image":"i"}]}}`)
+		_, err := create(ctx, in.of(what), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"kept"},"spec":{"schedulerName":"none","containers":[{"name":"c","image":"i"}]}}`)
 		if err != nil && strings.Contains(err.Error(), "serviceaccount") {
 			return false, nil // the service account does not exist yet
 		}
@@ -194,8 +195,13 @@ func evict(ctx context.Context, in attempt, what subject) error {
 	return in.client.PolicyV1().Evictions(in.namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: what.name, Namespace: in.namespace}})
 }
 
-// collectPods runs the pod garbage collector with a shorter limit for missing nodes.
-func collectPods(ctx context.Context, in attempt, _ subject) error {
+// collectPods binds the pod to a node that does not exist, and runs the pod garbage collector with a shorter limit for
+// missing nodes.
+func collectPods(ctx context.Context, in attempt, what subject) error {
+	gone := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: what.name}, Target: corev1.ObjectReference{Kind: "Node", Name: "gone"}}
+	if err := in.client.CoreV1().Pods(in.namespace).Bind(ctx, gone, metav1.CreateOptions{}); err != nil {
+		return err
+	}
 	shared, err := controller.NewContext(in.client, clock.RealClock{}, silent())
 	if err != nil {
 		return err
