@@ -52,7 +52,7 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 // withNode runs a control plane and an agent whose node "worker" is registered, while use runs.
 func withNode(t *testing.T, use func(ctx context.Context, n *aNode) error) {
 	t.Helper()
-	runWith(t, options(t.TempDir()), func(ctx context.Context, client kubernetes.Interface) error {
+	runWith(t, ephemeral(t), func(ctx context.Context, client kubernetes.Interface) error {
 		n := &aNode{client: client, clock: clocktesting.NewFakeClock(time.Now()), log: &transcript.Transcript{}}
 		core, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 		if !ok {

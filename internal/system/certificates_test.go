@@ -28,7 +28,7 @@ import (
 // TestApprovedRequestsGetCertificatesThatTheServerAccepts checks that a user whose request an administrator approves, and a node whose request the
 // controller approves, get certificates that the server accepts; a request that its signer refuses fails.
 func TestApprovedRequestsGetCertificatesThatTheServerAccepts(t *testing.T) {
-	runWithPlane(t, options(t.TempDir()), func(ctx context.Context, p Plane) error {
+	runWithPlane(t, ephemeral(t), func(ctx context.Context, p Plane) error {
 		client, err := kubernetes.NewForConfig(p.Config)
 		if err != nil {
 			return err

@@ -121,7 +121,7 @@ type confirmAttempt struct {
 }
 
 func runConfirming(t *testing.T, use func(context.Context, confirmEnv) error) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.Workloads, o.AuditPath = InProcess, filepath.Join(t.TempDir(), "audit.log")
 	o.Confirm = protection.Limits{MoreThan: mayGo, Kinds: []schema.GroupResource{{Resource: "persistentvolumeclaims"}}}
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {

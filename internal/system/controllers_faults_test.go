@@ -39,8 +39,8 @@ func TestControllersMeetFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := options("")
-	o.Ephemeral, o.Workloads, o.Scheduler, o.Faults = true, InProcess, true, plan
+	o := ephemeral(t)
+	o.Workloads, o.Scheduler, o.Faults = InProcess, true, plan
 	o.Nodes.Nodes = 2
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
 		w := &workloads{t: t, Interface: client}

@@ -17,7 +17,7 @@ import (
 // TestDeviceTaintRuleForetellsAndEvicts checks that a rule with the effect None says what it would do, and that with the
 // effect NoExecute it ends the pod that uses the device, and no other.
 func TestDeviceTaintRuleForetellsAndEvicts(t *testing.T) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.Nodes.Nodes = 1
 	runWith(t, o, taintDevices)
 }

@@ -33,7 +33,7 @@ import (
 // outsideOptions returns options of a control plane without nodes, for nodes in other processes.
 func outsideOptions(t *testing.T, names ...string) Options {
 	t.Helper()
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.WriteNodeKubeconfigs = map[string]string{}
 	for _, name := range names {
 		o.WriteNodeKubeconfigs[name] = filepath.Join(t.TempDir(), name)

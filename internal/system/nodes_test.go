@@ -126,7 +126,7 @@ func logsOf(ctx context.Context, client kubernetes.Interface, pod string, o *cor
 // TestOutputOfSimulatedContainersIsServed checks that the API serves the output of simulated containers, and rejects invalid requests with
 // the reason.
 func TestOutputOfSimulatedContainersIsServed(t *testing.T) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.Nodes.Nodes = 1
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
 		pod, waiting := boundPod("web", "node-1"), boundPod("waiting", "node-1")
@@ -164,7 +164,7 @@ func TestOutputOfSimulatedContainersIsServed(t *testing.T) {
 // TestPodThatFitsIsBoundAndRuns checks that a pod that fits is bound to a node and runs. For one that does not fit, its
 // condition and an Event give the reason, until there is capacity.
 func TestPodThatFitsIsBoundAndRuns(t *testing.T) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.Nodes.Nodes, o.Scheduler = 2, true
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
 		pods := client.CoreV1().Pods("default")

@@ -61,7 +61,7 @@ func hasCondition(ctx context.Context, client kubernetes.Interface, reason strin
 // TestPodAutoscalerWithoutMetrics checks that an autoscaler reports missing metrics, and keeps to its
 // minimum nevertheless, with its own permissions.
 func TestPodAutoscalerWithoutMetrics(t *testing.T) {
-	runWith(t, options(t.TempDir()), func(ctx context.Context, client kubernetes.Interface) error {
+	runWith(t, ephemeral(t), func(ctx context.Context, client kubernetes.Interface) error {
 		labels := map[string]string{"app": "web"}
 		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -146,7 +146,7 @@ func (m metricsServer) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestPodAutoscalerScales checks that a custom resource is scaled by the CPU usage of its pods: up at once,
 // and down after the window.
 func TestPodAutoscalerScales(t *testing.T) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.Workloads = Disabled
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		client, err := kubernetes.NewForConfig(p.Config)

@@ -29,7 +29,7 @@ import (
 // No way to delete an object bypasses its protection: every deletion, by any user and request, is refused
 // exactly in the modes that refuse it. After the protection is removed, the same way deletes the object.
 func TestR28_NoHoles(t *testing.T) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.Workloads, o.AuditPath = InProcess, filepath.Join(t.TempDir(), "audit.log")
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		e, err := newProtectedEnv(ctx, p, o.AuditPath)
@@ -64,7 +64,7 @@ func TestR28_DefaultsHaveNoHoles(t *testing.T) {
 	} {
 		t.Run(resources, func(t *testing.T) {
 			t.Parallel()
-			o := options(t.TempDir())
+			o := ephemeral(t)
 			o.Workloads, o.AuditPath, o.Protect = InProcess, filepath.Join(t.TempDir(), "audit.log"), protection.Defaults{}
 			for _, r := range []schema.GroupVersionResource{configMaps(), pods(), jobs(), corev1.SchemeGroupVersion.WithResource("namespaces")} {
 				if strings.Contains(resources, r.Resource) {
@@ -340,7 +340,7 @@ func (in attempt) patchSpec(ctx context.Context, what subject, patch string) err
 // An operator stays as long as any object, of any kind and in any namespace, has the finalizer that only
 // this operator removes.
 func TestR28_OutlivesFinalizer(t *testing.T) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		client, err := kubernetes.NewForConfig(p.Config)
 		if err != nil {

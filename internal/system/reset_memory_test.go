@@ -17,8 +17,7 @@ func TestResetsKeepNoMemory(t *testing.T) {
 		more   = 60
 		growth = 6 << 20 // bytes
 	)
-	o := options("")
-	o.DataDir, o.Ephemeral = "", true
+	o := ephemeral(t)
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		c, err := newResetClients(t, p)
 		if err != nil {

@@ -33,8 +33,8 @@ var (
 func TestScriptsAfterAResetEndAsOnANewPlane(t *testing.T) {
 	t.Parallel()
 	seed := seedOf(resetSeed)
-	o := options("")
-	o.DataDir, o.Ephemeral, o.Workloads, o.Scheduler = "", true, InProcess, true
+	o := ephemeral(t)
+	o.Workloads, o.Scheduler = InProcess, true
 	o.Nodes.Nodes = 1
 	runWithPlane(t, o, func(ctx context.Context, used Plane) error {
 		u, err := newResetClients(t, used)
@@ -247,8 +247,8 @@ func (h *script) state(ctx context.Context) map[string]int {
 // A Deployment that is written while a reset deletes it is missed at first, and its namespace is not: the reset does not
 // wait until its controller has come to rest beside that.
 func TestResetWhileADeploymentIsWritten(t *testing.T) {
-	o := options("")
-	o.DataDir, o.Ephemeral, o.Workloads, o.Scheduler = "", true, InProcess, true
+	o := ephemeral(t)
+	o.Workloads, o.Scheduler = InProcess, true
 	o.Nodes.Nodes = 1
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		c, err := newResetClients(t, p)

@@ -141,8 +141,8 @@ func (c resetClients) clutter(ctx context.Context) {
 // TestResetLeadsBackToTheStart checks that after a reset nothing is left of what was made, whatever holds it, that what
 // was changed or deleted is as it was, and that somebody who watches sees what goes.
 func TestResetLeadsBackToTheStart(t *testing.T) {
-	o := options("")
-	o.DataDir, o.Ephemeral, o.Workloads = "", true, InProcess
+	o := ephemeral(t)
+	o.Workloads = InProcess
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		c, err := newResetClients(t, p)
 		if err != nil {
@@ -215,8 +215,7 @@ func (c resetClients) isAsAtTheStart(ctx context.Context, view types.UID) error 
 
 // TestResetKeepsWhatIsMarked checks that a reset leads back to the state at the last PUT.
 func TestResetKeepsWhatIsMarked(t *testing.T) {
-	o := options("")
-	o.DataDir, o.Ephemeral = "", true
+	o := ephemeral(t)
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		c, err := newResetClients(t, p)
 		if err != nil {
@@ -321,19 +320,15 @@ func TestResetLeavesTheControlPlanesOwnWrites(t *testing.T) {
 // TestResetIsForEphemeralControlPlanes checks that a control plane that keeps its data refuses a reset, and that nobody
 // resets one without the right to.
 func TestResetIsForEphemeralControlPlanes(t *testing.T) {
-	for _, ephemeral := range []bool{true, false} {
-		o := options("")
-		if o.DataDir = t.TempDir(); ephemeral {
-			o.DataDir, o.Ephemeral = "", true
-		}
+	for _, o := range []Options{ephemeral(t), options(t.TempDir())} {
 		runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 			c, err := newResetClients(t, p)
 			if err != nil {
 				return err
 			}
 			rest := c.kube.CoreV1().RESTClient()
-			if answer, err := rest.Post().AbsPath(resetPath).DoRaw(ctx); apierrors.IsForbidden(err) == ephemeral {
-				t.Errorf("ephemeral %t: %v %s", ephemeral, err, answer)
+			if answer, err := rest.Post().AbsPath(resetPath).DoRaw(ctx); apierrors.IsForbidden(err) == o.Ephemeral {
+				t.Errorf("ephemeral %t: %v %s", o.Ephemeral, err, answer)
 			}
 			for _, method := range []string{http.MethodPost, http.MethodPut} {
 				err := rest.Verb(method).AbsPath(resetPath).SetHeader("Impersonate-User", "ann").Do(ctx).Error()

@@ -14,7 +14,7 @@ import (
 // TestSchedulerKeepsApart checks that two of three pods with anti-affinity, in namespaces with the same
 // label, run on two nodes. The third waits with a reason, and runs when there is room.
 func TestSchedulerKeepsApart(t *testing.T) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.Nodes.Nodes, o.Scheduler = 2, true
 	term := corev1.PodAffinityTerm{
 		TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{}, MatchLabelKeys: []string{"app"},

@@ -21,7 +21,7 @@ import (
 // TestStorageVersionMigration checks that a migration makes the server store custom resources in the current storage
 // version, that the definition then says so, and that a second migration rewrites nothing.
 func TestStorageVersionMigration(t *testing.T) {
-	runWithPlane(t, options(t.TempDir()), migrateWidgets)
+	runWithPlane(t, ephemeral(t), migrateWidgets)
 }
 
 func migrateWidgets(ctx context.Context, p Plane) error {

@@ -35,8 +35,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// options are those of a control plane that keeps its data.
 func options(dir string) Options {
-	return Options{DataDir: dir, Log: slog.New(slog.DiscardHandler), Server: ServerOptions{ConnectionGrace: ephemeralGrace}}
+	return Options{DataDir: dir, Log: silent(), Server: ServerOptions{ConnectionGrace: ephemeralGrace}}
+}
+
+// ephemeral are those of a control plane that keeps nothing, and waits for no disk.
+func ephemeral(t *testing.T) Options {
+	t.Helper()
+	return Options{Ephemeral: true, TempDir: t.TempDir(), Log: silent()}
 }
 
 func TestServerURL(t *testing.T) {
@@ -152,8 +159,7 @@ func TestControlPlaneCollectsStopsAndStartsAgain(t *testing.T) {
 func TestRecordsWhenReady(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	o := options("")
-	o.Ephemeral = true
+	o := ephemeral(t)
 	if err := Run(ctx, o, func(p Plane) {
 		defer stop()
 		if code, body := getAs(t, p.Config, web.Records); code != http.StatusOK {

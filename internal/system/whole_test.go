@@ -16,7 +16,7 @@ import (
 // so that pods are placed there; its agent is reached through the API; the address of a service has an
 // object; and the parts are listed as components while they run.
 func TestPartsObserveEachOthersChanges(t *testing.T) {
-	o := options(t.TempDir())
+	o := ephemeral(t)
 	o.Nodes.Nodes, o.Scheduler, o.Workloads = 1, true, InProcess
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
 		err := becomesTrue(ctx, "the node is ready for pods", func(ctx context.Context) (bool, error) {
