@@ -35,12 +35,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// options are those of a control plane that keeps its data.
+// options returns the options of a control plane that keeps its data.
 func options(dir string) Options {
 	return Options{DataDir: dir, Log: silent(), Server: ServerOptions{ConnectionGrace: ephemeralGrace}}
 }
 
-// ephemeral are those of a control plane that keeps nothing, and waits for no disk.
+// ephemeral returns the options of a control plane that keeps no data, and so waits for no disk.
 func ephemeral(t *testing.T) Options {
 	t.Helper()
 	return Options{Ephemeral: true, TempDir: t.TempDir(), Log: silent()}

@@ -62,8 +62,8 @@ func aConfigMap(ctx context.Context, in attempt) (subject, error) {
 	return what, nil
 }
 
-// aPod creates a pod that no scheduler binds: on a node that does not exist, the garbage collectors of other attempts could
-// delete it before it is protected.
+// aPod creates a pod that no scheduler binds. If it were on a missing node, the pod garbage collector of another attempt
+// could delete it before it is protected.
 func aPod(ctx context.Context, in attempt) (subject, error) {
 	what := subject{pods(), in.namespace, "kept"}
 	return what, becomesTrue(ctx, "a pod is created", func(ctx context.Context) (bool, error) {

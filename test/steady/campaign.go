@@ -49,7 +49,7 @@ const (
 	raced = " -race"
 )
 
-// racedShare is the part of all runs that have the race detector, which makes them several times longer: one of so many.
+// One of racedShare runs has the race detector, which makes it several times longer.
 const racedShare = 4
 
 // pkg is a package with tests.
@@ -82,7 +82,8 @@ func (c *campaign) run(ctx context.Context) error {
 	for i, p := range packages {
 		p.progress = fmt.Sprintf("package %d of %d", i+1, len(packages))
 		streams.Go(func() error {
-			plainRuns, racedRuns := c.runs-c.runs/racedShare, c.runs/racedShare
+			racedRuns := (c.runs + racedShare/2) / racedShare // rounded: two runs are one of each
+			plainRuns := c.runs - racedRuns
 			if c.unraced.MatchString(p.path) {
 				plainRuns, racedRuns = c.runs, 0
 			}

@@ -90,7 +90,7 @@ func (r *record) key(ctx context.Context, importPath, binary, only string) (stri
 
 // startsProduct reports whether tests of a package start the product as a process: those below internal do not.
 func startsProduct(importPath string) bool {
-	return strings.HasPrefix(importPath, "github.com/coppice-dev/coppice/") && !strings.Contains(importPath, "/internal/")
+	return strings.HasPrefix(importPath+"/", "github.com/coppice-dev/coppice/") && !strings.Contains(importPath, "/internal/")
 }
 
 // of returns how a run has ended.
