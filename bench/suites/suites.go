@@ -39,6 +39,9 @@ type source struct {
 // moduleDirectory is a directory in a module.
 type moduleDirectory struct{ module, dir string }
 
+// expectsADelay is the reason why a test fails at times if the server is fast.
+const expectsADelay = "the test expects that a cache which has just started has not synced, which a fast server proves wrong at times"
+
 // racesItself is the reason why tests that delete a worker pod sometimes fail, on either side.
 const racesItself = "the test deletes a worker pod and expects the leader pod to follow, which the suite's controllers may miss: " +
 	"that fails with upstream's assets at times, too"
@@ -55,11 +58,9 @@ const racesTheList = "the test lists StatefulSets and copies a revision that the
 func suites() []suite {
 	return []suite{{
 		name: "controller-runtime", kind: "the library of operators, and envtest itself",
-		source:   source{module: "sigs.k8s.io/controller-runtime", version: "v0.25.2"},
-		packages: []string{"./..."},
-		explained: map[string]string{
-			"should allow for get informer to be cancelled": "the test expects that a cache which has just started has not synced, which a fast server proves wrong at times",
-		},
+		source:    source{module: "sigs.k8s.io/controller-runtime", version: "v0.25.2"},
+		packages:  []string{"./..."},
+		explained: map[string]string{"should allow for get informer to be cancelled": expectsADelay},
 	}, {
 		name: "cert-controller", kind: "a controller of webhooks' certificates",
 		source:   source{module: "github.com/open-policy-agent/cert-controller", version: "v0.16.0"},

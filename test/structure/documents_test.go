@@ -11,8 +11,13 @@ import (
 	"unicode/utf8"
 )
 
-// longestLine is the greatest number of columns in a line of a document.
-const longestLine = 120
+const (
+	// longestLine is the greatest number of columns in a line of a document.
+	longestLine = 120
+	// longestReadme is the greatest number of lines of the README, which is read from the first line to the last. What does not fit
+	// has a page below docs.
+	longestReadme = 109
+)
 
 // document is a text file of the repository.
 type document struct {
@@ -55,6 +60,16 @@ func documents(t *testing.T, extensions ...string) []document {
 		t.Fatalf("there are no files of type %v", extensions)
 	}
 	return found
+}
+
+func TestReadmeIsShort(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n > longestReadme {
+		t.Errorf("README.md has %d lines, want %d at most", n, longestReadme)
+	}
 }
 
 func TestDocumentsHaveShortLines(t *testing.T) {

@@ -40,7 +40,7 @@ const (
 // KeyPair is a certificate and its key, in PEM.
 type KeyPair struct{ Certificate, Key []byte }
 
-// Set has what clients need.
+// Set is the credentials of the clients of a server.
 type Set struct {
 	Authority []byte // the certificate that signs all others, in PEM
 	Admin     KeyPair

@@ -142,20 +142,7 @@ func variants(p place) map[string]any {
 		unknown["bogus"] = "x"
 		maps.Copy(all, map[string]any{"empty": map[string]any{}, "type": "x", "list": []any{}, "unknown field": unknown, "whole": whole(name, s, 1)})
 	case formList:
-		first := right.([]any)[0]
-		maps.Copy(all, map[string]any{
-			"empty": []any{}, "type": "x", "twice": []any{first, runtime.DeepCopyJSONValue(first)}, "null element": []any{nil},
-			"object": map[string]any{},
-		})
-		if s.element.form == formString && len(s.element.enum) == 0 {
-			maps.Copy(all, map[string]any{"bad element": []any{"-Bad_Name!"}, "star": []any{"*"}, "empty element": []any{""}})
-		}
-		for _, value := range s.element.enum {
-			all["element "+value] = []any{value}
-		}
-		if len(s.element.enum) > 0 {
-			all["unknown element"] = []any{"Bogus"}
-		}
+		maps.Copy(all, listVariants(s.element, right.([]any)[0]))
 	case formMap:
 		element := sample("", s.element)
 		maps.Copy(all, map[string]any{
@@ -168,6 +155,24 @@ func variants(p place) map[string]any {
 		}
 	case formAny:
 		maps.Copy(all, map[string]any{"text": "x", "number": int64(1), "object": map[string]any{"a": "b"}})
+	}
+	return all
+}
+
+// listVariants returns values for a list of elements, one of which is right.
+func listVariants(element *Shape, right any) map[string]any {
+	all := map[string]any{
+		"empty": []any{}, "type": "x", "twice": []any{right, runtime.DeepCopyJSONValue(right)}, "null element": []any{nil},
+		"object": map[string]any{},
+	}
+	if element.form == formString && len(element.enum) == 0 {
+		maps.Copy(all, map[string]any{"bad element": []any{"-Bad_Name!"}, "star": []any{"*"}, "empty element": []any{""}})
+	}
+	for _, value := range element.enum {
+		all["element "+value] = []any{value}
+	}
+	if len(element.enum) > 0 {
+		all["unknown element"] = []any{"Bogus"}
 	}
 	return all
 }
