@@ -45,7 +45,7 @@ spec:
 	p.run(t, "delete", "pod", s.name)
 	again := p.eventuallyReady(t, "again-0")
 	p.run(t, "delete", "statefulset", "again", "--cascade=foreground")
-	d.nothingIsLeft(t, append(idsOf(first), idsOf(again)...))
+	d.nothingIsLeft(t, append(idsOf(t, first), idsOf(t, again)...))
 }
 
 // TestMessageFromLog: the end of the log of a container that has failed is its termination message
@@ -72,5 +72,5 @@ func TestMessageFromLog(t *testing.T) {
 		t.Errorf("it ended with %+v", end)
 	}
 	p.run(t, "delete", "pod", s.name)
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 }

@@ -34,7 +34,7 @@ func TestTERMComesAfterPreStop(t *testing.T) {
 	if hooked, term := s.mark("hooked"), s.mark("term"); term.Before(hooked) {
 		t.Errorf("TERM came at %s, the hook ended at %s", term, hooked)
 	}
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 }
 
 // TestContainerThatIgnoresTERMIsKilledAfterItsGrace: a container that ignores TERM is killed when its grace period is over, not before.
@@ -51,7 +51,7 @@ func TestContainerThatIgnoresTERMIsKilledAfterItsGrace(t *testing.T) {
 	if lived := s.mark("alive").Sub(s.mark("term")); lived < (grace-2)*time.Second {
 		t.Errorf("killed %s after TERM, want %d s", lived, grace)
 	}
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 }
 
 // TestLaterDeleteShortensTheGrace: a later DELETE with less grace makes the grace period shorter.
@@ -65,7 +65,7 @@ func TestLaterDeleteShortensTheGrace(t *testing.T) {
 	p.run(t, "delete", "pod", s.name, "--wait=false")
 	s.mark("term")
 	p.run(t, "delete", "pod", s.name, "--grace-period=1") // returns within patience, or fails
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 }
 
 // TestForcedDeletionEndsTheContainers: --force removes the pod from the API at once, and its containers soon.
@@ -76,7 +76,7 @@ func TestForcedDeletionEndsTheContainers(t *testing.T) {
 	pod := p.eventuallyReady(t, s.name)
 	s.mark("up")
 	p.run(t, "delete", "pod", s.name, "--grace-period=0", "--force")
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 }
 
 // TestForegroundDeletionLeavesNoContainer: after a foreground deletion of a Deployment no container, sandbox, mount
@@ -105,7 +105,7 @@ spec:
 	}
 	var ids []string
 	for i := range pods {
-		ids = append(ids, idsOf(&pods[i])...)
+		ids = append(ids, idsOf(t, &pods[i])...)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -134,11 +134,16 @@ spec:
 	d.nothingIsLeft(t, ids)
 }
 
-// idsOf returns the IDs of a pod: its uid and its containers.
-func idsOf(pod *corev1.Pod) []string {
+// idsOf returns the IDs of a pod: its uid and its containers. The status has the ID of a container only some time after the
+// container has begun to run.
+func idsOf(t *testing.T, pod *corev1.Pod) []string {
+	t.Helper()
 	ids := []string{string(pod.UID)}
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		_, id, _ := strings.Cut(c.ContainerID, "://")
+		_, id, has := strings.Cut(c.ContainerID, "://")
+		if !has {
+			t.Fatalf("the status of pod %s has no ID of container %s yet: the test has to wait for it", pod.Name, c.Name)
+		}
 		ids = append(ids, id)
 	}
 	return ids

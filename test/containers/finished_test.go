@@ -24,13 +24,9 @@ func TestFinishedPod(t *testing.T) {
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	s.create(corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Command: shell("echo done")}}})
-	var pod *corev1.Pod
-	eventually.Agrees(t, func() string {
-		if pod = p.pod(t, s.name); pod.Status.Phase != corev1.PodSucceeded {
-			return fmt.Sprintf("phase %s, want Succeeded", pod.Status.Phase)
-		}
-		return d.readySandboxes(t, pod)
-	})
+	pod := p.eventuallySucceeded(t, s.name)
+	eventually.Agrees(t, func() string { return d.readySandboxes(t, pod) })
+	pod = p.pod(t, s.name)
 	if pod.Status.PodIP == "" {
 		t.Error("its status has no address any more")
 	}
@@ -38,7 +34,7 @@ func TestFinishedPod(t *testing.T) {
 		t.Errorf("its log is %q", got)
 	}
 	p.run(t, "delete", "pod", s.name)
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 }
 
 // readySandboxes returns an error text if a pod has a sandbox that is ready.

@@ -76,7 +76,7 @@ func TestNodeOutside(t *testing.T) {
 		return ""
 	})
 	p.run(t, "delete", "pod", s.name, second.name)
-	d.nothingIsLeft(t, append(idsOf(followed), idsOf(pod)...))
+	d.nothingIsLeft(t, append(idsOf(t, followed), idsOf(t, pod)...))
 	eventually.Agrees(t, func() string {
 		for _, gone := range []*corev1.Pod{followed, pod} {
 			if _, err := os.Stat(filepath.Join(dir, "pods", string(gone.UID))); !errors.Is(err, fs.ErrNotExist) {

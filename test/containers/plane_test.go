@@ -243,14 +243,25 @@ func (p *plane) pod(t *testing.T, name string) *corev1.Pod {
 // eventuallyReady waits until a pod is ready, and returns it.
 func (p *plane) eventuallyReady(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
+	return p.eventuallyIs(t, name, "ready", isReady)
+}
+
+// eventuallySucceeded waits until all containers of a pod have ended well, and returns it.
+func (p *plane) eventuallySucceeded(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	return p.eventuallyIs(t, name, "Succeeded", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodSucceeded })
+}
+
+func (p *plane) eventuallyIs(t *testing.T, name, state string, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
 	var pod *corev1.Pod
 	eventually.Agrees(t, func() string {
 		if pod = p.pod(t, name); pod == nil {
 			return "no pod " + name
 		}
-		if !isReady(pod) {
+		if !is(pod) {
 			status, _ := json.Marshal(pod.Status)
-			return fmt.Sprintf("pod %s is not ready: %s\n%s", name, status, p.Log())
+			return fmt.Sprintf("pod %s is not %s: %s\n%s", name, state, status, p.Log())
 		}
 		return ""
 	})

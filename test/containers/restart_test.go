@@ -35,19 +35,19 @@ func TestKilledAgentFindsItsContainersAgain(t *testing.T) {
 	if after == nil || !isReady(after) {
 		t.Fatalf("not ready after the restart: %+v", after)
 	}
-	if got, want := idsOf(after), idsOf(before); !slices.Equal(got, want) {
+	if got, want := idsOf(t, after), idsOf(t, before); !slices.Equal(got, want) {
 		t.Errorf("containers %v, want %v as before", got, want)
 	}
 	if n := after.Status.ContainerStatuses[0].RestartCount; n != 0 {
 		t.Errorf("%d restarts", n)
 	}
 	p.run(t, "delete", "pod", s.name)
-	d.nothingIsLeft(t, idsOf(before))
+	d.nothingIsLeft(t, idsOf(t, before))
 
 	p.kill(t)
 	keepOnly(t, dir, "node")
 	ownPlane(t, d, "--data-dir="+dir)
-	d.nothingIsLeft(t, idsOf(other))
+	d.nothingIsLeft(t, idsOf(t, other))
 	eventually.Agrees(t, func() string {
 		if _, err := os.Stat(filepath.Join(dir, "node", "pods", string(other.UID))); err == nil {
 			return "the files of a pod that is gone are there still"
@@ -88,8 +88,8 @@ func TestEphemeralControlPlaneLeavesNoContainers(t *testing.T) {
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	d.nothingIsLeft(t, idsOf(pod))
-	if tasks, err := d.list("tasks"); err != nil || !slices.Contains(tasks, idsOf(untouched)[1]) {
+	d.nothingIsLeft(t, idsOf(t, pod))
+	if tasks, err := d.list("tasks"); err != nil || !slices.Contains(tasks, idsOf(t, untouched)[1]) {
 		t.Errorf("the container of another control plane is gone (%v): %v", err, tasks)
 	}
 	other.run(t, "delete", "pod", bystander.name)

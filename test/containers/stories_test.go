@@ -164,7 +164,7 @@ func TestLifeOfAPod(t *testing.T) {
 	if end, told := s.mark("main-end"), s.mark("beside-term"); told.Before(end) {
 		t.Errorf("the sidecar was told to end at %s, the container ended at %s", told, end)
 	}
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 }
 
 func (s *story) read(name string) string {
@@ -217,12 +217,7 @@ func (s *story) follow() *corev1.Pod {
 	if err := command.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
 	}
-	eventually.Agrees(t, func() string {
-		if pod := p.pod(t, s.name); pod.Status.Phase != corev1.PodSucceeded {
-			return fmt.Sprintf("phase %s, want Succeeded", pod.Status.Phase)
-		}
-		return ""
-	})
+	p.eventuallySucceeded(t, s.name)
 	return pod
 }
 

@@ -50,7 +50,7 @@ func TestSubPath(t *testing.T) {
 	}
 	pod := p.eventuallyReady(t, s.name)
 	p.run(t, "delete", "pod", s.name)
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 	for _, file := range []string{"kept", "made/second"} {
 		if _, err := os.Stat(filepath.Join(host, file)); err != nil {
 			t.Errorf("the volume has lost %s: %v", file, err)
@@ -136,9 +136,9 @@ func TestSubPathOfExisting(t *testing.T) {
 		if got := s.read("seen"); got != want {
 			t.Errorf("it sees %q, want %q; its errors are %s", got, want, s.read("errors"))
 		}
-		pod := p.pod(t, s.name)
+		pod := p.eventuallySucceeded(t, s.name)
 		p.run(t, "delete", "pod", s.name)
-		d.nothingIsLeft(t, idsOf(pod))
+		d.nothingIsLeft(t, idsOf(t, pod))
 	})
 }
 
@@ -240,5 +240,5 @@ func TestSubPathExprOfAnnotation(t *testing.T) {
 		t.Errorf("it sees %q, want %q", got, want)
 	}
 	p.run(t, "delete", "pod", s.name)
-	d.nothingIsLeft(t, idsOf(pod))
+	d.nothingIsLeft(t, idsOf(t, pod))
 }
