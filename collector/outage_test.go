@@ -25,7 +25,7 @@ type network struct {
 	mu      sync.Mutex
 	left    int // DELETEs until it breaks
 	isDown  bool
-	running context.Context //nolint:containedctx // ends when the network breaks
+	running context.Context // ends when the network breaks
 	cut     context.CancelFunc
 }
 

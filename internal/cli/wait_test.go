@@ -61,7 +61,7 @@ func TestWaitHasExitCodes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, test := range []struct {
-		ctx   context.Context //nolint:containedctx // of the command
+		ctx   context.Context // of the command
 		state cascade.State
 		err   error
 		code  int

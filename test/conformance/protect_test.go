@@ -245,7 +245,7 @@ func (p *protecting) awaitEffect(t *testing.T, of string) {
 	})
 }
 
-func (p *protecting) check(t *testing.T, user, mode, name string, want bool, err error) { //nolint:revive // flag-parameter: an expectation
+func (p *protecting) check(t *testing.T, user, mode, name string, want bool, err error) {
 	t.Helper()
 	message, refused := protection.Refused(err)
 	if refused != want || !want && err != nil {

@@ -51,7 +51,7 @@ func chromium(t *testing.T) string {
 
 // tab is a tab of a browser, and what went wrong in it.
 type tab struct {
-	ctx    context.Context //nolint:containedctx // which is what chromedp knows the browser by
+	ctx    context.Context // which is what chromedp knows the browser by
 	t      *testing.T
 	server string
 

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -355,7 +356,7 @@ func TestClientWatchWithoutBookmarks(t *testing.T) {
 		}
 	}
 	refused := fmt.Errorf("no watch")
-	if _, err := watchFor(t.Context(), apistorage.ListOptions{}, new(atomic.Int64), func(context.Context, apistorage.ListOptions) (watch.Interface, error) { return nil, refused }); err != refused { //nolint:errorlint // the same one
+	if _, err := watchFor(t.Context(), apistorage.ListOptions{}, new(atomic.Int64), func(context.Context, apistorage.ListOptions) (watch.Interface, error) { return nil, refused }); !errors.Is(err, refused) {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // trial is the run of one check: the T that the check reports to.
 type trial struct {
 	name string
-	ctx  context.Context //nolint:containedctx // as testing.T has one
+	ctx  context.Context // as testing.T has one
 	// requests are the check's requests, without its cleanup's; set when the check has ended.
 	requests []probe.Request
 

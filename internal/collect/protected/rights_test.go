@@ -30,7 +30,7 @@ func installedAt(when time.Time) func(context.Context) protection.Checker {
 }
 
 // rightsHandler is a webhook of a cluster that has a Secret, or has not; reader may read it.
-func rightsHandler(t *testing.T, reader string, exists bool) Webhook { //nolint:revive // flag-parameter: the state of the cluster
+func rightsHandler(t *testing.T, reader string, exists bool) Webhook {
 	t.Helper()
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)

@@ -2,6 +2,7 @@ package disruption
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -78,7 +79,7 @@ func TestLiveScale(t *testing.T) {
 		"a version that is not": {"a/b/c", "Cluster", "db", "db-uid", -1, "unexpected GroupVersion string: a/b/c"},
 	} {
 		got, err := liveScale(t.Context(), client, "team", &metav1.OwnerReference{APIVersion: test.apiVersion, Kind: test.kind, Name: test.name, UID: test.uid})
-		_, uncountable := err.(uncountableError) //nolint:errorlint // it is not wrapped
+		_, uncountable := errors.AsType[uncountableError](err)
 		if test.fails == "" && err != nil || test.fails != "" && (!uncountable || err.Error() != test.fails) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -88,7 +89,7 @@ func TestLiveScale(t *testing.T) {
 	}
 	// A server that is down says nothing about the kinds that it has.
 	_, err := liveScale(t.Context(), client, "team", &metav1.OwnerReference{APIVersion: "down.example.com/v1", Kind: "Cluster", Name: "db"})
-	if _, uncountable := err.(uncountableError); err == nil || uncountable { //nolint:errorlint // it is not wrapped
+	if _, uncountable := errors.AsType[uncountableError](err); err == nil || uncountable {
 		t.Errorf("a server that is down: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/builtin"
 )
 
-func pod(name, node string, phase corev1.PodPhase, terminating bool) *corev1.Pod { //nolint:revive // flag-parameter: a table reads better
+func pod(name, node string, phase corev1.PodPhase, terminating bool) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(epoch)},
 		Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase},

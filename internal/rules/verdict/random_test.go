@@ -72,7 +72,7 @@ func (h *generator) pick(texts ...string) string { return histories.From(h.t, te
 
 // phaseOf returns the phase of a generated object. It shares no code with
 // ownership.PhaseOf, so that a mistake there does not hide itself.
-func phaseOf(deleting bool, finalizers []string) ownership.Phase { //nolint:revive // flag-parameter: whether there is a deletionTimestamp
+func phaseOf(deleting bool, finalizers []string) ownership.Phase {
 	if !deleting {
 		return ownership.Active
 	}

@@ -31,7 +31,7 @@ func (c *Cluster) Kubelet(pod *corev1.Pod, bind func(*corev1.Pod) string) bool {
 }
 
 // SetRunning sets a pod to running, ready or not.
-func (c *Cluster) SetRunning(pod *corev1.Pod, ready bool) { //nolint:revive // a state, no option
+func (c *Cluster) SetRunning(pod *corev1.Pod, ready bool) {
 	status := corev1.ConditionFalse
 	if ready {
 		status = corev1.ConditionTrue

@@ -13,7 +13,7 @@ import (
 
 // cluster is an API server and a collector, with all requests and events in flight between them.
 type cluster struct {
-	ctx    context.Context //nolint:containedctx // one for the whole run, given to Collect
+	ctx    context.Context // one for the whole run, given to Collect
 	server *apiServer
 	in     *instance
 	ghosts []*call // requests that a crash or a timeout left in flight

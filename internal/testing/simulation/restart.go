@@ -88,7 +88,7 @@ func edgesOf(owners []ownership.Reference, index map[ownership.UID]int) []byte {
 	return row
 }
 
-func bit(b bool) byte { //nolint:revive // flag-parameter: it is a number and controls nothing
+func bit(b bool) byte {
 	if b {
 		return 1
 	}
