@@ -183,7 +183,7 @@ func outputs() []output {
 			if err != nil {
 				return err
 			}
-			log.With("of", f.text).Warn(f.text, "name", f.text, "error", errors.New(f.text), "object", story.Ref{Kind: f.text, Name: f.text}, f.text, []string{f.text}) //nolint:sloglint // libraries format messages
+			log.With("of", f.text).Warn(f.text, "name", f.text, "error", errors.New(f.text), "object", story.Ref{Kind: f.text, Name: f.text}, f.text, []string{f.text}) // libraries format messages
 			log.WithGroup(f.text).Warn("a group", "name", []byte(f.text))
 			return nil
 		}})
