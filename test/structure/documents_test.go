@@ -11,13 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	// longestLine is the greatest number of columns in a line of a document.
-	longestLine = 120
-	// longestReadme is the greatest number of lines of the README, which is read from the first line to the last. What does not fit
-	// has a page below docs.
-	longestReadme = 109
-)
+// longestLine is the greatest number of columns in a line of a document.
+const longestLine = 120
+
+// shortDocuments returns the documents that are read from the first line to the last, with their greatest number of lines. What
+// does not fit has a page of its own: below docs, or in internal/README.md.
+func shortDocuments() map[string]int { return map[string]int{"README.md": 109, "ARCHITECTURE.md": 120} }
 
 // document is a text file of the repository.
 type document struct {
@@ -62,13 +61,15 @@ func documents(t *testing.T, extensions ...string) []document {
 	return found
 }
 
-func TestReadmeIsShort(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), "\n"); n > longestReadme {
-		t.Errorf("README.md has %d lines, want %d at most", n, longestReadme)
+func TestDocumentsThatAreReadWholeAreShort(t *testing.T) {
+	for name, most := range shortDocuments() {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), "\n"); n > most {
+			t.Errorf("%s has %d lines, want %d at most", name, n, most)
+		}
 	}
 }
 

@@ -190,10 +190,32 @@ func TestImportsFollowTheLayers(t *testing.T) {
 	}
 }
 
-// TestTheTreeShowsItsFamilies: the directories in internal are the families, and ARCHITECTURE.md has a sentence about
-// each.
+// TestThePackagesAreListed: internal/README.md has a link to each package, or to one above it. The comment of
+// internal/testing lists the packages of the test kit, and those of controllers have upstream's names.
+func TestThePackagesAreListed(t *testing.T) {
+	list, err := os.ReadFile(filepath.Join(root, "internal", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range goFiles(t) {
+		parts := strings.Split(f.dir, "/")
+		if len(parts) < 3 || parts[0] != "internal" || parts[1] == "controller" || parts[1] == "testing" {
+			continue
+		}
+		if entry := parts[1] + "/" + parts[2]; !strings.Contains(string(list), "]("+entry+")") {
+			t.Errorf("internal/README.md has no link to internal/%s", entry)
+		}
+	}
+}
+
+// TestTheTreeShowsItsFamilies: the directories in internal are the families. ARCHITECTURE.md has a sentence about each, and
+// internal/README.md lists its packages.
 func TestTheTreeShowsItsFamilies(t *testing.T) {
 	architecture, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages, err := os.ReadFile(filepath.Join(root, "internal", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,6 +223,7 @@ func TestTheTreeShowsItsFamilies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() })
 	if len(entries) > 9 {
 		t.Errorf("internal has %d directories; nine families are what somebody new surveys", len(entries))
 	}
@@ -209,8 +232,11 @@ func TestTheTreeShowsItsFamilies(t *testing.T) {
 		if !slices.ContainsFunc(layers(t), func(l layer) bool { return l.dir == family }) {
 			t.Errorf("%s has no line in test/structure/layers.txt", family)
 		}
-		if !strings.Contains(string(architecture), "\n**["+family+"]("+family+")**") {
+		if !strings.Contains(string(architecture), "\n| ["+family+"]("+family+") | ") {
 			t.Errorf("ARCHITECTURE.md says nothing about %s", family)
+		}
+		if !strings.Contains(string(packages), "\n## "+entry.Name()+"\n") {
+			t.Errorf("internal/README.md does not list the packages of %s", family)
 		}
 	}
 }
