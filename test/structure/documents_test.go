@@ -173,3 +173,27 @@ func TestReadmeQuotesThePerformanceReport(t *testing.T) {
 		}
 	}
 }
+
+// TestTargetsAreThere: a target that a document names exists, and what make help prints of each fits a line.
+func TestTargetsAreThere(t *testing.T) {
+	const column = 21 // of the descriptions
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^([a-z-]+):.*## (.*)$`).FindAllStringSubmatch(string(makefile), -1) {
+		targets[match[1]] = true
+		if n := column + utf8.RuneCountInString(match[2]); n > longestLine {
+			t.Errorf("make help has %d columns for %s, want %d at most", n, match[1], longestLine)
+		}
+	}
+	named := regexp.MustCompile("`make\\s+([a-z-]+)")
+	for _, d := range documents(t, ".md") {
+		for _, match := range named.FindAllStringSubmatch(d.text, -1) {
+			if !targets[match[1]] {
+				t.Errorf("%s names make %s, which is no target", d.path, match[1])
+			}
+		}
+	}
+}
