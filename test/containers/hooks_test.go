@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -51,9 +53,14 @@ func TestAnotherImageRestartsTheContainer(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
 	s.create(corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{
-		{Name: "main", Command: shell("trap 'touch /out/term; exit 3' TERM; while :; do sleep 0.1; done")}, {Name: "beside", Command: shell(idle)},
+		{Name: "main", Command: shell("trap 'touch /out/term; exit 3' TERM; touch /out/up; while :; do sleep 0.1; done")},
+		{Name: "beside", Command: shell(idle)},
 	}})
 	before := p.eventuallyReady(t, s.name)
+	s.mark("up") // the shell ignores TERM before its trap is set, and so lives for the whole grace period
+	if err := os.Remove(filepath.Join(s.out, "up")); err != nil {
+		t.Fatal(err)
+	}
 	p.run(t, "set", "image", "pod/"+s.name, "main="+otherImage)
 	eventually.Agrees(t, func() string {
 		pod := p.pod(t, s.name)
@@ -66,6 +73,7 @@ func TestAnotherImageRestartsTheContainer(t *testing.T) {
 		return ""
 	})
 	s.mark("term")
+	s.mark("up")
 	p.run(t, "delete", "pod", s.name)
 }
 

@@ -23,8 +23,7 @@ const (
 	tokensName    = "tokens-controller"
 	tokensWorkers = 2
 
-	byAccount   = "account"   // of Secrets: NAMESPACE/NAME of their service account
-	byReference = "reference" // of service accounts: NAMESPACE/NAME of the Secrets that they list
+	byAccount = "account" // index of Secrets: NAMESPACE/NAME of their service account
 )
 
 // TokensConfig configures the controller of tokens. All fields are required.
@@ -49,7 +48,7 @@ func NewTokens(config TokensConfig) *controller.Controller {
 	secrets := coreinformers.NewFilteredSecretInformer(config.Client, metav1.NamespaceAll, 0, cache.Indexers{byAccount: accountOf}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
 	})
-	accounts := coreinformers.NewServiceAccountInformer(config.Client, metav1.NamespaceAll, 0, cache.Indexers{byReference: referencesOf})
+	accounts := coreinformers.NewServiceAccountInformer(config.Client, metav1.NamespaceAll, 0, cache.Indexers{})
 	c := &tokensReconciler{config, secrets.GetIndexer(), accounts.GetIndexer()}
 	return &controller.Controller{
 		Name: tokensName, Reconcile: c.reconcile, Workers: tokensWorkers, Informers: []cache.SharedIndexInformer{secrets, accounts},
@@ -63,18 +62,6 @@ func accountOf(obj any) ([]string, error) {
 		return nil, nil
 	}
 	return []string{secret.Namespace + "/" + secret.Annotations[corev1.ServiceAccountNameKey]}, nil
-}
-
-func referencesOf(obj any) ([]string, error) {
-	account, ok := obj.(*corev1.ServiceAccount)
-	if !ok {
-		return nil, nil
-	}
-	keys := make([]string, len(account.Secrets))
-	for i, ref := range account.Secrets {
-		keys[i] = account.Namespace + "/" + ref.Name
-	}
-	return keys, nil
 }
 
 // secretsOf returns the keys of the token Secrets of a service account.
@@ -159,22 +146,25 @@ func (c *tokensReconciler) remove(ctx context.Context, secret *corev1.Secret) er
 	return nil
 }
 
-// dropReferences removes the name of a Secret that is gone from the service accounts that list it.
+// dropReferences removes the name of a Secret that is gone from the service accounts that list it. The accounts are read live:
+// the cache may still lack one, and none of its later events would enqueue the key.
 func (c *tokensReconciler) dropReferences(ctx context.Context, key cache.ObjectName) error {
-	found, _ := c.accounts.ByIndex(byReference, key.String()) // the index exists
+	accounts, err := c.Client.CoreV1().ServiceAccounts(key.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the service accounts of namespace %s: %w", key.Namespace, err)
+	}
+	isReference := func(ref corev1.ObjectReference) bool { return ref.Name == key.Name }
+	found := slices.DeleteFunc(accounts.Items, func(a corev1.ServiceAccount) bool { return !slices.ContainsFunc(a.Secrets, isReference) })
 	if len(found) == 0 {
 		return nil
 	}
-	_, err := c.Client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	_, err = c.Client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		return err // it exists: with another type, or created again
 	}
-	for _, each := range found {
-		account, ok := each.(*corev1.ServiceAccount)
-		if !ok {
-			continue
-		}
-		left := slices.DeleteFunc(slices.Clone(account.Secrets), func(ref corev1.ObjectReference) bool { return ref.Name == key.Name })
+	for i := range found {
+		account := &found[i]
+		left := slices.DeleteFunc(slices.Clone(account.Secrets), isReference)
 		patch, err := json.Marshal(map[string]any{"metadata": conditioned(account), "secrets": left})
 		if err != nil {
 			return err
