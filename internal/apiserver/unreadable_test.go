@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -86,7 +87,7 @@ func TestR18_UnreadableObject(t *testing.T) {
 // causes returns an error with the causes in its details.
 func causes(err error) string {
 	text := []string{err.Error()}
-	if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil { //nolint:errorlint // the client returns it unwrapped
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && status.ErrStatus.Details != nil {
 		for _, cause := range status.ErrStatus.Details.Causes {
 			text = append(text, cause.Field, cause.Message)
 		}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -24,7 +25,7 @@ func coppice(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	var out, errs strings.Builder
 	command.Stdout, command.Stderr = &out, &errs
 	err := command.Run()
-	if _, ok := err.(*exec.ExitError); err != nil && !ok { //nolint:errorlint // Run does not wrap it
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 		t.Fatal(err)
 	}
 	return out.String(), errs.String(), command.ProcessState.ExitCode()
