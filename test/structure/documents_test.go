@@ -14,7 +14,7 @@ import (
 // longestLine is the greatest number of columns in a line of a document.
 const longestLine = 120
 
-// shortDocuments returns the documents that are read from the first line to the last, with their greatest number of lines. What
+// shortDocuments returns the greatest number of lines of the documents that are read from the first line to the last. What
 // does not fit has a page of its own: below docs, or in internal/README.md.
 func shortDocuments() map[string]int { return map[string]int{"README.md": 109, "ARCHITECTURE.md": 120} }
 
