@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
@@ -34,7 +33,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
-	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -138,9 +136,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 	authorize := base.Authorization.Authorizer
 	all := []plugin{
 		{deleteFlowName, instance(c.Flow.OptionsPlugin())},
-		{lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
-			return lifecycle.NewLifecycle(sets.New(builtin.KeptNamespaces()...))
-		}},
+		{lifecycle.PluginName, func(io.Reader) (admission.Interface, error) { return newNamespaceLifecycle(c.Client) }},
 		{limitRangerName, instance(newLimitRanger(c.Client, c.Informers))},
 	}
 	if c.Features.NodeTaints {

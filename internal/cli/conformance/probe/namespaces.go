@@ -64,18 +64,7 @@ func (w *Space) ComeAgain() *corev1.Namespace {
 // with the deleted one.
 func (w *Space) CreateSoon(k Kind, name string) Object {
 	w.T.Helper()
-	var o Object
-	w.Until(fmt.Sprintf("to create %s %s in the new namespace", k.Name, name), func() string {
-		var err error
-		if o, err = w.TryCreate(k, name); err != nil && !IsAway(err) {
-			w.T.Fatalf("create %s %s: %v", k.Name, name, err)
-		}
-		if err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-	return o
+	return w.createOnceReady(func(err error) bool { return needsAccount(err) || IsAway(err) }, k, name)
 }
 
 // SetSpecFinalizers replaces spec.finalizers of the check's namespace.

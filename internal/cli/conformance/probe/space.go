@@ -126,10 +126,16 @@ func (w *Space) Forget() {
 // unique to the check.
 func (w *Space) Create(k Kind, name string, options ...Option) Object {
 	w.T.Helper()
+	return w.createOnceReady(needsAccount, k, name, options...)
+}
+
+// createOnceReady creates an object. As long as the server refuses it because the namespace is not ready, it tries again.
+func (w *Space) createOnceReady(isEarly func(error) bool, k Kind, name string, options ...Option) Object {
+	w.T.Helper()
 	o, err := w.TryCreate(k, name, options...)
-	if needsAccount(err) {
-		w.Until("the namespace to have a service account for pods", func() string {
-			if o, err = w.TryCreate(k, name, options...); needsAccount(err) {
+	if isEarly(err) {
+		w.Until(fmt.Sprintf("the namespace to be ready for %s %s", k.Name, name), func() string {
+			if o, err = w.TryCreate(k, name, options...); isEarly(err) {
 				return err.Error()
 			}
 			return ""
