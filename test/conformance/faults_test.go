@@ -34,7 +34,7 @@ var faults = []fault{
 	}, {
 		name: "an object goes in spite of its finalizers", rule: "R18", run: "^AS-04",
 		says:   "object to be there; it is gone",
-		server: func() middle { return afterwards(deletesOf(""), withoutFinalizers) },
+		server: func() middle { return afterwards(deletes, withoutFinalizers) },
 	}, {
 		name: "a DELETE without a policy does not look for the default of the kind", rule: "R17", run: "^AS-08",
 		says:   `to be left with the finalizer "orphan"`,
@@ -47,8 +47,10 @@ var faults = []fault{
 		},
 	}, {
 		name: "an owner in foreground deletion goes before its dependents", rule: "R14", run: "^FG-0[35]",
-		says:   "to be removed before ReplicationController owner",
-		server: func() middle { return afterwards(deletesOf("Foreground"), withoutFinalizers) },
+		says: "to be removed before ReplicationController owner",
+		server: func() middle {
+			return changed(http.MethodDelete, "propagationPolicy", instead(probe.Foreground, probe.Background))
+		},
 	}, {
 		name: "a repeated DELETE postpones the end", rule: "R19", run: "^AS-09",
 		says:   "want the end at",
@@ -67,8 +69,8 @@ var faults = []fault{
 		server: accepting,
 	}, {
 		name: "a namespace goes before its contents", rule: "S8", run: "^NS-03 NS-15",
-		says:   "to be removed before Namespace|it is still there",
-		server: func() middle { return afterwards(deletesOfNamespaces, finalized) },
+		says:   "it is still there",
+		server: func() middle { return beforehand(deletesOfNamespaces, finalized) },
 	}, {
 		name: "an owner of a kind or version that is not served is taken for absent", rule: "R3", run: "^VN-07",
 		says:   "to be kept; it was deleted",

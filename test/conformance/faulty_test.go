@@ -189,16 +189,24 @@ func afterwards(which func(r *http.Request, body []byte) bool, do func(server up
 	}
 }
 
-// deletesOf matches every DELETE that is not a dry run, or those with a policy.
-func deletesOf(policy string) func(r *http.Request, body []byte) bool {
-	return func(r *http.Request, body []byte) bool {
-		return r.Method == http.MethodDelete && !bytes.Contains(body, []byte("dryRun")) && bytes.Contains(body, []byte(policy))
+// beforehand does something before requests.
+func beforehand(which func(r *http.Request, body []byte) bool, do func(server upstream, r *http.Request, body []byte)) middle {
+	return func(server upstream, r *http.Request) (*http.Response, error) {
+		if body := bodyOf(r); which(r, body) {
+			do(server, r, body)
+		}
+		return server.RoundTrip(r)
 	}
+}
+
+// deletes matches every DELETE that is not a dry run.
+func deletes(r *http.Request, body []byte) bool {
+	return r.Method == http.MethodDelete && !bytes.Contains(body, []byte("dryRun"))
 }
 
 func deletesOfNamespaces(r *http.Request, body []byte) bool {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	return deletesOf("")(r, body) && len(parts) == 4 && parts[2] == probe.Namespaces.Resource
+	return deletes(r, body) && len(parts) == 4 && parts[2] == probe.Namespaces.Resource
 }
 
 func createsOfDependents(r *http.Request, body []byte) bool {
@@ -210,7 +218,7 @@ func withoutFinalizers(server upstream, r *http.Request, _ []byte) {
 	server.ask(r, http.MethodPatch, r.URL.Path, `{"metadata":{"finalizers":null}}`)
 }
 
-// finalized ends the deletion of a namespace regardless of its contents.
+// finalized has a namespace go with its DELETE, regardless of its contents.
 func finalized(server upstream, r *http.Request, _ []byte) {
 	_, ns := server.ask(r, http.MethodGet, r.URL.Path, "")
 	unstructured.RemoveNestedField(ns.Object, "spec", "finalizers")
