@@ -189,13 +189,17 @@ func afterwards(which func(r *http.Request, body []byte) bool, do func(server up
 	}
 }
 
-// beforehand does something before requests.
-func beforehand(which func(r *http.Request, body []byte) bool, do func(server upstream, r *http.Request, body []byte)) middle {
+// around does something before requests and after them.
+func around(which func(r *http.Request, body []byte) bool, do func(server upstream, r *http.Request, body []byte)) middle {
 	return func(server upstream, r *http.Request) (*http.Response, error) {
-		if body := bodyOf(r); which(r, body) {
-			do(server, r, body)
+		body := bodyOf(r)
+		if !which(r, body) {
+			return server.RoundTrip(r)
 		}
-		return server.RoundTrip(r)
+		do(server, r, body)
+		response, err := server.RoundTrip(r)
+		do(server, r, body)
+		return response, err
 	}
 }
 
@@ -218,12 +222,14 @@ func withoutFinalizers(server upstream, r *http.Request, _ []byte) {
 	server.ask(r, http.MethodPatch, r.URL.Path, `{"metadata":{"finalizers":null}}`)
 }
 
-// finalized has a namespace go with its DELETE, regardless of its contents.
+// finalized takes spec.finalizers from a namespace. If the namespace is being deleted it goes, regardless of its contents.
 func finalized(server upstream, r *http.Request, _ []byte) {
-	_, ns := server.ask(r, http.MethodGet, r.URL.Path, "")
+	code, ns := server.ask(r, http.MethodGet, r.URL.Path, "")
+	if code != http.StatusOK {
+		return
+	}
 	unstructured.RemoveNestedField(ns.Object, "spec", "finalizers")
-	text, err := ns.MarshalJSON()
-	if err == nil {
+	if text, err := ns.MarshalJSON(); err == nil {
 		server.ask(r, http.MethodPut, r.URL.Path+"/finalize", string(text))
 	}
 }
