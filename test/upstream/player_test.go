@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/testing/variation"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
 // player plays experiments with one object.
@@ -87,8 +89,18 @@ func (p *player) store(ctx context.Context) error {
 	return p.play(ctx, variation.Experiment{Kind: p.kind, Verb: "get"})
 }
 
-// identify gives an object the metadata that servers choose.
+// healthCheckPort is a node port that servers do not choose by themselves: they prefer those above.
+const healthCheckPort = 30011
+
+// identify gives an object the values that servers choose, and of which a change is refused. The changes to play are
+// made from the values of one side: they must not be those that the other side happens to have.
 func identify(m metav1.Object) {
+	switch service := m.(type) {
+	case *corev1.Service:
+		service.Spec.HealthCheckNodePort = min(service.Spec.HealthCheckNodePort, healthCheckPort)
+	case *api.Service:
+		service.Spec.HealthCheckNodePort = min(service.Spec.HealthCheckNodePort, healthCheckPort)
+	}
 	m.SetUID("00000000-0000-0000-0000-000000000007")
 	m.SetResourceVersion("7")
 	m.SetCreationTimestamp(metav1.NewTime(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).Local()))
