@@ -222,7 +222,7 @@ func withoutFinalizers(server upstream, r *http.Request, _ []byte) {
 	server.ask(r, http.MethodPatch, r.URL.Path, `{"metadata":{"finalizers":null}}`)
 }
 
-// finalized takes spec.finalizers from a namespace. If the namespace is being deleted it goes, regardless of its contents.
+// finalized takes spec.finalizers from a namespace. A namespace that is being deleted then goes, whatever it contains.
 func finalized(server upstream, r *http.Request, _ []byte) {
 	code, ns := server.ask(r, http.MethodGet, r.URL.Path, "")
 	if code != http.StatusOK {

@@ -155,8 +155,8 @@ func TestManyFakeOwners(t *testing.T) {
 		w.Settle(probe.ConfigMaps)
 		lookups, lists := match{verbs: "get", kind: probe.ConfigMaps}, match{verbs: "list", kind: probe.ConfigMaps}
 		before := tap.count(lists)
-		// The filter of so many owners takes one other object in ten thousand for an owner (R30), which costs a list; that
-		// of two thousand owners one in fifty.
+		// The filter of 500 owners takes one in ten thousand other objects for an owner, that of 2000 owners one in fifty
+		// (R30). Each costs a list.
 		const many = 500
 		o := w.Create(probe.Secrets, "object", probe.OwnedBy(append(probe.Fakes(many), probe.Nobody(probe.UnknownKind))...))
 		eventually.Agrees(t, func() string {

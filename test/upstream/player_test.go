@@ -89,21 +89,24 @@ func (p *player) store(ctx context.Context) error {
 	return p.play(ctx, variation.Experiment{Kind: p.kind, Verb: "get"})
 }
 
-// healthCheckPort is a node port that servers do not choose by themselves: they prefer those above.
-const healthCheckPort = 30011
-
-// identify gives an object the values that servers choose, and of which a change is refused. The changes to play are
-// made from the values of one side: they must not be those that the other side happens to have.
+// identify replaces values that servers choose and that must not change. Experiments derive values from those of one
+// side: none may be, by chance, the value of the other side.
 func identify(m metav1.Object) {
 	switch service := m.(type) {
 	case *corev1.Service:
-		service.Spec.HealthCheckNodePort = min(service.Spec.HealthCheckNodePort, healthCheckPort)
+		identifyPort(&service.Spec.HealthCheckNodePort)
 	case *api.Service:
-		service.Spec.HealthCheckNodePort = min(service.Spec.HealthCheckNodePort, healthCheckPort)
+		identifyPort(&service.Spec.HealthCheckNodePort)
 	}
 	m.SetUID("00000000-0000-0000-0000-000000000007")
 	m.SetResourceVersion("7")
 	m.SetCreationTimestamp(metav1.NewTime(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).Local()))
+}
+
+func identifyPort(port *int32) {
+	if *port != 0 {
+		*port = 30011
+	}
 }
 
 // read returns the stored object.

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -43,7 +42,7 @@ func TestR21_CacheAloneRefusesNoCreation(t *testing.T) {
 			plugin.SetExternalKubeClientSet(c.live)
 			shared.Start(t.Context().Done())
 			shared.WaitForCacheSync(t.Context().Done())
-			if err := plugin.Admit(t.Context(), creation(pod(nil)), admission.NewObjectInterfacesFromScheme(runtime.NewScheme())); !c.want(err) {
+			if err := plugin.Admit(t.Context(), creation(pod(nil)), nil); !c.want(err) {
 				t.Errorf("a creation: %v", err)
 			}
 		})
