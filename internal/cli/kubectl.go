@@ -98,10 +98,9 @@ var offline = []string{"completion", "__complete", "__completeNoDesc", "config",
 
 // chooseKubeconfig points kubectl at our control plane, unless args name another server.
 func chooseKubeconfig(args []string) error {
-	for _, a := range args {
-		if strings.HasPrefix(a, "--kubeconfig") || a == "-s" || strings.HasPrefix(a, "--server") {
-			return nil
-		}
+	args = ownOf(args)
+	if slices.ContainsFunc(args, namesServer) {
+		return nil
 	}
 	if isOurs(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)) {
 		return nil
@@ -115,6 +114,21 @@ func chooseKubeconfig(args []string) error {
 		return fmt.Errorf("no control plane has run on %s: start one with \"coppice up\", or name its data directory in $%s", dir, dataDirVariable)
 	}
 	return os.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
+}
+
+// ownOf returns the arguments that kubectl reads itself: those behind "--" are the command line of a container.
+func ownOf(args []string) []string {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[:i]
+	}
+	return args
+}
+
+// namesServer reports whether an argument is a flag of kubectl that names another server: --server is one, --server-side
+// is not.
+func namesServer(arg string) bool {
+	name, _, _ := strings.Cut(arg, "=")
+	return name == "--kubeconfig" || name == "--server" || strings.HasPrefix(arg, "-s")
 }
 
 // isOurs reports whether the current context of a kubeconfig was written by coppice up.

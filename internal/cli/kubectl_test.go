@@ -42,6 +42,10 @@ func TestKubectlChoosesTheControlPlane(t *testing.T) {
 		{"named by flag with =", foreign, "get pods --kubeconfig=" + foreign, foreign},
 		{"server by flag", foreign, "get pods --server=https://elsewhere", foreign},
 		{"server by short flag", foreign, "-s https://elsewhere get pods", foreign},
+		{"server by short flag with =", foreign, "get pods -s=https://elsewhere", foreign},
+		{"a flag that begins like --server", foreign, "apply --server-side -f m.yaml", own},
+		{"another flag that begins like --server", foreign, "get pods --server-print=false", own},
+		{"a flag of the command in the container", foreign, "exec web -- curl -s localhost", own},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", test.variable)
@@ -59,7 +63,7 @@ func TestKubectlChoosesTheControlPlane(t *testing.T) {
 func TestKubectlWithoutControlPlane(t *testing.T) {
 	home := atHome(t)
 	for line, offline := range map[string]bool{
-		"get pods": false, "delete pod a --now": false, "apply -f help.yaml": false, "-n default get pods": false,
+		"get pods": false, "delete pod a --now": false, "exec a -- ls --help": false, "apply -f help.yaml": false, "-n default get pods": false,
 		"": true, "help": true, "get --help": true, "get -h": true, "completion bash": true, "version --client": true, "config view": true, "__complete get": true,
 	} {
 		t.Setenv("KUBECONFIG", "")
