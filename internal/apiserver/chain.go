@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/filters"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
@@ -22,8 +23,9 @@ import (
 func handlerChain(f *foundation, access *accesscontrol.AccessControl, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
 	start, aggregation, establisher, faults := f.start, f.aggregation, f.establisher, f.faults
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
-		handler = aggregation.Filter(definitions.WithDefinitions(flow.WithRequest(handler, c.Serializer), establisher))
+		objects := withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
+		handler = withStreams(flow.WithRequest(objects, c.Serializer), handler)
+		handler = aggregation.Filter(definitions.WithDefinitions(handler, establisher))
 		handler = restriction.WithRestrictions(handler, access.Restrictions, c.Serializer)
 		everybody, own := genericapiserver.DefaultBuildHandlerChain(faults.Requests(handler), c), ownChain(handler, c)
 		everybody = start.gate.filter(faults.Answers(everybody), c.Authentication.Authenticator, c.Serializer)
@@ -35,6 +37,19 @@ func handlerChain(f *foundation, access *accesscontrol.AccessControl, flow *dele
 			everybody.ServeHTTP(w, r)
 		})
 	}
+}
+
+// withStreams passes requests that go on to a pod, a service or a node directly to streams. The filters of objects keep
+// the body of a request, so that it can be served again: a body of a proxied request has no limit. They also keep
+// responses from being flushed.
+func withStreams(objects, streams http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && isStream(info) {
+			streams.ServeHTTP(w, r)
+			return
+		}
+		objects.ServeHTTP(w, r)
+	})
 }
 
 // isOfCollection reports whether the collector may have sent a request of this process: a DELETE or PATCH

@@ -126,10 +126,13 @@ func useServingCertificate(c completedConfig, secure *genericoptions.SecureServi
 // what k8s.io/apiserver exempts.
 func longRunning(next apirequest.LongRunningRequestCheck) apirequest.LongRunningRequestCheck {
 	return func(r *http.Request, info *apirequest.RequestInfo) bool {
-		streams := []string{"log", "exec", "attach", "portforward", "proxy"}
-		isStream := info != nil && info.IsResourceRequest && slices.Contains(streams, info.Subresource)
-		return isStream || info != nil && isSnapshot(info) || next(r, info)
+		return info != nil && (isStream(info) || isSnapshot(info)) || next(r, info)
 	}
+}
+
+// isStream reports whether a request goes on to a pod, a service or a node, in any of its verbs.
+func isStream(info *apirequest.RequestInfo) bool {
+	return info.IsResourceRequest && slices.Contains([]string{"log", "exec", "attach", "portforward", "proxy"}, info.Subresource)
 }
 
 // reportedVersion makes /version report the version of this build even if the linker did not set

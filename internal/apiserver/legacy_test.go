@@ -64,6 +64,21 @@ func TestR17_LegacyDefaults(t *testing.T) {
 	isGone(t, current, current.mustRemove("d", nil), created)
 }
 
+// A policy for deployments of apps/v1 also sees those of the older groups: they are the same objects.
+func TestPoliciesSeeLegacyVersions(t *testing.T) {
+	s := sharedServer(t)
+	namespace, deployment := s.namespace(t), legacyDeployment()
+	deployment["spec"].(map[string]any)["selector"] = map[string]any{"matchLabels": map[string]any{"app": "a"}}
+	refuseDeletions(t, s.collection(t, gvk("apps", "v1", "Deployment"), "deployments", namespace, deployment))
+	for _, version := range []string{"extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"} {
+		group, version, _ := strings.Cut(version, "/")
+		legacy := s.collection(t, gvk(group, version, "Deployment"), "deployments", namespace, nil)
+		if _, err := legacy.remove("bad-first", nil); !apierrors.IsInvalid(err) {
+			t.Errorf("%s/%s: %s, want it refused by the policy", group, version, errText(err))
+		}
+	}
+}
+
 // A legacy version serves the same objects as v1, and watches, applies and prints them.
 func TestLegacyVersionsAreServed(t *testing.T) {
 	s := sharedServer(t)

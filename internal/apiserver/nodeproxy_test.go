@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -25,6 +26,12 @@ func (proxiedNodes) Handler(node string) (http.Handler, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), node)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/streamed" {
+			_, isFlusher := w.(http.Flusher)
+			size, err := io.Copy(io.Discard, r.Body)
+			_, _ = fmt.Fprintf(w, "%d bytes, flushed: %t, %v", size, isFlusher, err)
+			return
+		}
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.RequestURI())
 	}), nil
 }
@@ -44,7 +51,8 @@ func startProxied(t *testing.T) *server {
 	return s
 }
 
-// A request reaches the agent of a node with its method and the rest of its path.
+// A request reaches the agent of a node with its method and the rest of its path. No filter that keeps bodies, or answers,
+// is on its way: a pod may read from a client for ever.
 func TestNodeProxy(t *testing.T) {
 	s := startProxied(t)
 	for name, test := range map[string]struct {
@@ -55,6 +63,9 @@ func TestNodeProxy(t *testing.T) {
 		"a path":           {http.MethodGet, "here/proxy/healthz?verbose=1", http.StatusOK, "GET /healthz?verbose=1"},
 		"no path":          {http.MethodGet, "here/proxy", http.StatusOK, "GET /"},
 		"another method":   {http.MethodPost, "here/proxy/run/a/b", http.StatusOK, "POST /run/a/b"},
+		"PUT, streamed":    {http.MethodPut, "here/proxy/streamed", http.StatusOK, "4 bytes, flushed: true, <nil>"},
+		"PATCH, streamed":  {http.MethodPatch, "here/proxy/streamed", http.StatusOK, "4 bytes, flushed: true, <nil>"},
+		"DELETE, streamed": {http.MethodDelete, "here/proxy/streamed", http.StatusOK, "4 bytes, flushed: true, <nil>"},
 		"no node":          {http.MethodGet, "nowhere/proxy/healthz", http.StatusNotFound, `nodes \"nowhere\" not found`},
 		"another process":  {http.MethodGet, "elsewhere/proxy/healthz", http.StatusServiceUnavailable, "cannot reach the agent of node elsewhere"},
 		"the usual port":   {http.MethodGet, "here:10250/proxy/pods", http.StatusOK, "GET /pods"},
@@ -65,7 +76,7 @@ func TestNodeProxy(t *testing.T) {
 		"what is no name":  {http.MethodGet, "a:b:c:d/proxy/", http.StatusBadRequest, `invalid node request`},
 		"an unknown agent": {http.MethodGet, "https:elsewhere:/proxy/", http.StatusServiceUnavailable, "cannot reach the agent of node elsewhere"},
 	} {
-		status, text := forge(t, s.config, forged{method: test.method, path: "/api/v1/nodes/" + test.target})
+		status, text := forge(t, s.config, forged{method: test.method, path: "/api/v1/nodes/" + test.target, body: "body"})
 		if status != test.status || !strings.Contains(text, test.says) {
 			t.Errorf("%s: %d %s; want %d %q", name, status, text, test.status, test.says)
 		}

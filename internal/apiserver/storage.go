@@ -58,6 +58,8 @@ func restOptions(c completedConfig, f *foundation, flow *deleteflow.Flow) option
 	}
 	stack := storage.New(c.Store, guard, unique())
 	f.base.RESTOptionsGetter = stack.RESTOptions(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))
+	// A policy or webhook for deployments of apps/v1 sees those of extensions/v1beta1 too, unless it wants exact matches.
+	f.base.EquivalentResourceRegistry = runtime.NewEquivalentResourceRegistryWithIdentity(func(r schema.GroupResource) string { return flow.StoredAs(r).String() })
 	return options{
 		builtin: stack.RESTOptions(etcd.CreateRESTOptionsGetter(factory, nil)),
 		custom:  stack.InstanceOptions(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, f.base.StorageObjectCountTracker)),

@@ -59,14 +59,14 @@ func TestR28_DefaultsHaveNoHoles(t *testing.T) {
 	isOfNamespaces := func(w way) bool { return w.name == "DELETE of a namespace" }
 	for resources, belongs := range map[string]func(way) bool{
 		// Other ways delete namespaces with contents.
-		"namespaces":                  isOfNamespaces,
-		"configmaps pods jobs custom": func(w way) bool { return !isOfNamespaces(w) },
+		"namespaces": isOfNamespaces,
+		"configmaps pods jobs deployments custom": func(w way) bool { return !isOfNamespaces(w) },
 	} {
 		t.Run(resources, func(t *testing.T) {
 			t.Parallel()
 			o := ephemeral(t)
 			o.Workloads, o.AuditPath, o.Protect = InProcess, filepath.Join(t.TempDir(), "audit.log"), protection.Defaults{}
-			for _, r := range []schema.GroupVersionResource{configMaps(), pods(), jobs(), corev1.SchemeGroupVersion.WithResource("namespaces")} {
+			for _, r := range []schema.GroupVersionResource{configMaps(), pods(), jobs(), deployments(), corev1.SchemeGroupVersion.WithResource("namespaces")} {
 				if strings.Contains(resources, r.Resource) {
 					o.Protect[r.GroupResource()] = protection.Unused
 				}

@@ -27,6 +27,10 @@ func jobs() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 }
 
+func deployments() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+}
+
 // waysToDelete returns the ways in which an object of our server may be deleted.
 func waysToDelete() []way {
 	return []way{
@@ -39,6 +43,8 @@ func waysToDelete() []way {
 		{name: "DELETE of a collection", requested: true, prepare: aConfigMap, begin: deleteCollection, refused: othersGo},
 		{name: "DELETE of a collection of custom resources", requested: true, prepare: aCustomResource, begin: deleteCollection, refused: othersGo},
 		{name: "DELETE of a custom resource", requested: true, prepare: aCustomResource, begin: deleteWith(metav1.DeletePropagationForeground)},
+		{name: "DELETE in an older group", requested: true, prepare: aDeployment, begin: inOlderGroup(deleteWith(metav1.DeletePropagationBackground))},
+		{name: "DELETE of a collection in an older group", requested: true, prepare: aDeployment, begin: inOlderGroup(deleteCollection), refused: othersGo},
 		{name: "DELETE of a namespace", requested: true, prepare: aNamespace, begin: deleteWith(metav1.DeletePropagationBackground)},
 		{name: "eviction", requested: true, prepare: aPod, begin: evict},
 		{name: "the pods' garbage collector", prepare: aPod, begin: collectPods, refused: refusedInAudit},
@@ -60,6 +66,25 @@ func aConfigMap(ctx context.Context, in attempt) (subject, error) {
 		}
 	}
 	return what, nil
+}
+
+func aDeployment(ctx context.Context, in attempt) (subject, error) {
+	what := subject{deployments(), in.namespace, "kept"}
+	for _, name := range []string{what.name, "other"} {
+		if _, err := create(ctx, in.of(what), `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"`+name+`","labels":{"app":"web"}},"spec":{"replicas":0,
+			"selector":{"matchLabels":{"of":"`+name+`"}},"template":{"metadata":{"labels":{"of":"`+name+`"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`); err != nil {
+			return what, err
+		}
+	}
+	return what, nil
+}
+
+// inOlderGroup deletes by the path that the resource had before it moved to another group.
+func inOlderGroup(begin func(context.Context, attempt, subject) error) func(context.Context, attempt, subject) error {
+	return func(ctx context.Context, in attempt, what subject) error {
+		what.resource.Group, what.resource.Version = "extensions", "v1beta1"
+		return begin(ctx, in, what)
+	}
 }
 
 // aPod creates a pod that no scheduler binds. If it were on a missing node, the pod garbage collector of another attempt

@@ -126,7 +126,7 @@ func (e *emptied) renewed(ctx context.Context, agent, namespace string) (emptied
 // wentWithNamespace returns the response to a DELETE of an object that no longer exists; nil if the object was not
 // removed with the namespace that the client has deleted.
 func (f *Flow) wentWithNamespace(ctx context.Context, info *genericrequest.RequestInfo, of emptiedNamespace) *metav1.Status {
-	resource := f.rowOf(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+	resource := f.StoredAs(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 	uid, _, err := f.stored(ctx, resource, info.Namespace, info.Name, of.marked)
 	if err != nil || uid == "" {
 		return nil

@@ -135,18 +135,19 @@ func New(c Config) *Flow {
 		}
 	}
 	for resource, mode := range c.Protect {
-		f.defaults[f.rowOf(resource)] = mode
+		f.defaults[f.StoredAs(resource)] = mode
 	}
 	return f
 }
 
 // strategyOf returns the deletion strategy of a resource.
 func (f *Flow) strategyOf(resource schema.GroupResource) deletion.Strategy {
-	return f.withServer(builtin.StrategyOf(f.rowOf(resource)))
+	return f.withServer(builtin.StrategyOf(f.StoredAs(resource)))
 }
 
-// rowOf returns the resource under which the objects of a resource are stored.
-func (f *Flow) rowOf(resource schema.GroupResource) schema.GroupResource {
+// StoredAs returns the resource under which the objects of a resource are stored: deployments.apps for
+// deployments.extensions.
+func (f *Flow) StoredAs(resource schema.GroupResource) schema.GroupResource {
 	if row, ok := f.rows[resource]; ok {
 		return row
 	}

@@ -20,11 +20,12 @@ import (
 // The object comes from the storage transaction, or from admission before it.
 func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions, strategy deletion.Strategy) (deletion.Plan, error) {
 	plan, err := deletion.Decide(obj, options, strategy, f.now())
-	if err == nil && f.mayBeProtected(obj, strategy.Resource) {
-		err = f.protect(ctx, obj, strategy.Resource)
+	resource := f.StoredAs(strategy.Resource) // an older group is no way around R28 and R32
+	if err == nil && f.mayBeProtected(obj, resource) {
+		err = f.protect(ctx, obj, resource)
 	}
 	if err == nil {
-		err = f.confirm(ctx, obj, plan, options, strategy.Resource)
+		err = f.confirm(ctx, obj, plan, options, resource)
 	}
 	if err == nil {
 		f.reportRequest(ctx, obj, options)
