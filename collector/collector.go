@@ -127,7 +127,8 @@ func newCollector(config *rest.Config, options Options, runs runs) (*Collector, 
 	c.engine = engine.New(api, engine.Config{
 		Workers: options.Workers, ObserveOnly: options.ObserveOnly,
 		Breaker: engine.Breaker(options.Breaker), Records: options.Records, Events: events, Logger: options.Logger,
-		Stories: c.stories, Restartable: runs == restartable, Await: reach.Wait, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
+		Stories: c.stories, Restartable: runs == restartable, Await: func(ctx context.Context) error { return reach.Await(ctx, c.feed.VerifyHistory) },
+		Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
 	})
 	c.sink = c.engine.Sink()
 	return c, nil

@@ -50,11 +50,10 @@ func (n *network) enter(deletes bool) (context.Context, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if deletes {
-		n.left--
-	}
-	if n.left == 0 {
-		n.isDown = true
-		n.cut()
+		if n.left--; n.left == 0 {
+			n.isDown = true
+			n.cut()
+		}
 	}
 	return n.running, !n.isDown
 }
@@ -70,6 +69,61 @@ func (n *network) broken() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.isDown
+}
+
+// R4: a server fails in the middle of thousands of deletions, and comes back from a backup in which their owner exists.
+// None of its dependents is deleted by what was known before, although each has the UID and the resourceVersion that it
+// had, and although the watches continue only later.
+func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
+	for name, restored := range map[string]func(*wireserver.Server){
+		"with its revisions": func(*wireserver.Server) {},
+		"with higher revisions": func(s *wireserver.Server) {
+			for range 100_000 {
+				s.Tick()
+			}
+			s.Compact()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const dependents = 1000
+			s := wireserver.New(kinds()...)
+			family(s, "web", dependents)
+			synctest.Test(t, func(t *testing.T) {
+				network := newNetwork(s, dependents/3)
+				defer func() { network.cut() }()
+				c, err := collector.New(&rest.Config{Host: "http://server", Transport: network}, collector.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- c.Run(ctx) }()
+				advance(5 * time.Second)
+				restore := s.Backup()
+				s.Remove("configmaps", "web")
+				for seconds := 0; !network.broken() && seconds < 600; seconds++ {
+					advance(time.Second)
+				}
+				advance(10 * time.Minute)
+				restore()
+				restored(s)
+				network.repair()
+				advance(10 * time.Minute)
+				if got, wrong := len(s.UIDs("secrets")), s.Wrong(); got != dependents || len(wrong) > 0 {
+					t.Errorf("%d of %d dependents are there; %d were deleted although they have an owner", got, dependents, len(wrong))
+				}
+				s.Remove("configmaps", "web")
+				advance(10 * time.Minute)
+				if got := len(s.UIDs("secrets")); got > 0 {
+					t.Errorf("%d dependents are left after their owner has been deleted again", got)
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Errorf("Run = %v", err)
+				}
+			})
+		})
+	}
 }
 
 // A server fails in the middle of thousands of deletions. The log gets one line a minute, regardless of the queue;

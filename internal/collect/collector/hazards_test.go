@@ -264,6 +264,24 @@ func TestR4_UndoneDeletionsAreNotBelieved(t *testing.T) {
 	}
 }
 
+// R4: a backup is restored while the dependents of an owner are detached: its deletion may be undone, so that the others
+// keep their references. Only the PATCH that was under way is carried out.
+func TestR4_UndoneOrphaningStops(t *testing.T) {
+	w := newFixture(t)
+	web := w.set("web")
+	for i := range 5 {
+		w.pod(fmt.Sprint("pod-", i), ownedBy(web))
+	}
+	backup := w.Backup()
+	w.onRequest("patch owners", 2, func() { w.Restore(backup, 10) })
+	w.Remove(setRef("web"), orphan)
+	w.settle()
+	w.mustExist(setRef("web"))
+	for _, i := range []int{0, 2, 3, 4} {
+		w.mustHaveOwners(podRef(fmt.Sprint("pod-", i)), "web")
+	}
+}
+
 // R4: a proof of the barrier is valid in its epoch only.
 func TestR4_ProofFromBeforeProvesNothing(t *testing.T) {
 	w := newFixture(t)

@@ -47,7 +47,7 @@ func outcomeOf(err error) Outcome {
 	if refused, ok := errors.AsType[refusedError](err); ok && refused.after > 0 {
 		return Outcome{Next: Later, After: refused.after, Err: err}
 	}
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 { // a server may suggest 0
 		return Outcome{Next: Later, After: time.Duration(seconds) * time.Second, Err: err}
 	}
 	return Outcome{Next: Retry, Err: err}
@@ -60,6 +60,9 @@ type hotError struct{ ref client.Ref }
 func (e hotError) Error() string {
 	return fmt.Sprintf("%s changed %d times in a row before it could be written", e.ref, immediateTries)
 }
+
+// errNewEpoch means that the server's history has changed since the decision (R4).
+var errNewEpoch = errors.New("the server's history has changed")
 
 // errUnobserved means that an owner was read live, but has not been observed yet.
 var errUnobserved = errors.New("owner exists but is not observed yet")

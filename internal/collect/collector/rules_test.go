@@ -314,6 +314,20 @@ func TestR13_FailureKeepsTheFinalizer(t *testing.T) {
 	w.mustHaveOwners(podRef("a"))
 }
 
+// A server that answers a detachment with 200, and keeps the reference, gets the next one after a back-off.
+func TestR13_ReferenceThatTheServerKeeps(t *testing.T) {
+	w := newFixture(t)
+	web := w.set("web")
+	w.pod("a", ownedBy(web))
+	w.KeepOwners()
+	w.Remove(setRef("web"), orphan)
+	w.drain()
+	if got := w.Count("patch owners"); got != 1 {
+		t.Errorf("%d patches without a back-off", got)
+	}
+	w.mustExist(setRef("web"))
+}
+
 // GB-05.
 func TestR13_DependentThatChangesOrGoes(t *testing.T) {
 	w := newFixture(t)

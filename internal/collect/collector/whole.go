@@ -235,15 +235,16 @@ func (s *state) hasUnobservedLocked(f verdict.Facts) bool {
 }
 
 // renew replaces the facts about the dependents of an owner by the current ones. Objects that were read at the observed
-// resourceVersion, and are no dependents, are not missing. It returns false if the owner has changed.
+// resourceVersion, and are no dependents, are not missing. It returns false if the owner has changed, or is part of another
+// cycle: then the facts about its own owners have changed, too.
 func (s *state) renew(f *verdict.Facts, read map[ownership.UID]string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, known := verdict.Gather(s.graph, f.Object.UID)
-	if !known || now.Object.ResourceVersion != f.Object.ResourceVersion {
+	if !known || now.Object.ResourceVersion != f.Object.ResourceVersion || !slices.Equal(now.Cycle, f.Cycle) {
 		return false
 	}
-	f.Doubted, f.Dependents, f.Blocking, f.Doubtful, f.Cycle = now.Doubted, now.Dependents, now.Blocking, now.Doubtful, now.Cycle
+	f.Doubted, f.Dependents, f.Blocking, f.Doubtful = now.Doubted, now.Dependents, now.Blocking, now.Doubtful
 	f.Unread = slices.DeleteFunc(now.Unread, func(uid ownership.UID) bool {
 		version, isRead := read[uid]
 		o, _ := s.graph.Object(uid)

@@ -171,6 +171,9 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	if !known {
 		return dependent, nil
 	}
+	if c.state.isStale(owner.UID) {
+		return dependent, errNewEpoch // a restored backup may have undone the deletion of the owner (R4)
+	}
 	if dependent.MoreOwners > 0 {
 		end, err := c.beginWhole()
 		if err != nil {
@@ -193,6 +196,9 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
 		c.state.refresh(epoch, now)
+		if slices.ContainsFunc(now.Owners, func(r ownership.Reference) bool { return r.UID == owner.UID }) {
+			return dependent, fmt.Errorf("the server has kept the reference of %s to %s", client.RefOf(dependent), client.RefOf(owner))
+		}
 		c.log.InfoContext(ctx, "orphaned", "object", client.RefOf(dependent).String(), "owner", client.RefOf(owner).String())
 		return dependent, nil
 	case isRefused:

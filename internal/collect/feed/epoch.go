@@ -4,8 +4,10 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
@@ -24,14 +26,16 @@ import (
 // One sign suffices, and a false one costs a few live reads. After a sign from a list, a bookmark
 // or the namespace there may be objects that no watch has shown or will show, so all kinds are
 // listed again. After the second sign its kind has just been listed. Some servers send events out
-// of order, or lists with unrelated revisions: maxRelists prevents endless relists there.
+// of order, or lists with unrelated revisions: maxRelists prevents endless relists there,
+// until a kind has not asked for relistsAfter.
 type epochDetector struct {
 	log    *slog.Logger
+	clock  clock.PassiveClock
 	relist chan struct{} // has an element when all kinds have to be listed again
 
 	mu       sync.Mutex
 	progress map[ownership.Kind]progress // guarded by mu, and so is all below
-	relists  map[ownership.Kind]int      // how often each kind has asked for that
+	relists  map[ownership.Kind]relists  // how often each kind has asked for that
 	system   ownership.UID               // of the namespace kube-system
 }
 
@@ -40,31 +44,49 @@ type progress struct {
 	reported bool   // something lower was seen since, and reported
 }
 
-func newEpochDetector(log *slog.Logger) *epochDetector {
+type relists struct {
+	count int
+	last  time.Time
+}
+
+func newEpochDetector(log *slog.Logger, clock clock.PassiveClock) *epochDetector {
 	return &epochDetector{
 		log:      log,
+		clock:    clock,
 		relist:   make(chan struct{}, 1),
 		progress: make(map[ownership.Kind]progress),
-		relists:  make(map[ownership.Kind]int),
+		relists:  make(map[ownership.Kind]relists),
 	}
 }
 
-// maxRelists bounds how often one kind can cause all kinds to be listed again.
-const maxRelists = 2
+// A kind that has caused all kinds to be listed again maxRelists times can do so again after it has not tried for
+// relistsAfter.
+const (
+	maxRelists   = 2
+	relistsAfter = 10 * time.Minute
+)
 
 // relistAll requests that all kinds are listed again, on behalf of one kind.
 func (h *epochDetector) relistAll(kind ownership.Kind) {
-	h.mu.Lock()
-	h.relists[kind]++
-	ignored := h.relists[kind] > maxRelists
-	h.mu.Unlock()
-	if ignored {
+	if !h.mayRelist(kind) {
 		return
 	}
 	select {
 	case h.relist <- struct{}{}:
 	default: // already under way
 	}
+}
+
+// mayRelist records that a kind asks for a relist, and reports whether it has not asked too often.
+func (h *epochDetector) mayRelist(kind ownership.Kind) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	asked := h.relists[kind]
+	if h.clock.Since(asked.last) > relistsAfter {
+		asked.count = 0
+	}
+	h.relists[kind] = relists{asked.count + 1, h.clock.Now()}
+	return asked.count < maxRelists
 }
 
 // wentBackwards records a resourceVersion of an event or a bookmark. It reports whether that is
@@ -124,7 +146,8 @@ func (h *epochDetector) isOtherServer(o *ownership.Object) bool {
 func (h *epochDetector) isUnrelated(kind ownership.Kind) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.relists[kind] >= maxRelists
+	asked := h.relists[kind]
+	return asked.count >= maxRelists && h.clock.Since(asked.last) <= relistsAfter
 }
 
 // forget drops the progress of a kind whose monitor has ended.

@@ -1,6 +1,7 @@
 package feed_test
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -162,6 +163,30 @@ func TestR4_ServerThatCannotCount(t *testing.T) {
 			s.change(func() { s.revision += 50 })
 		}
 		check(t, "another kind", r.take("Namespace"), "replace Namespace []", "replace Namespace []")
+	})
+}
+
+// R4: backups may be restored any number of times, if not too often. Each time, all kinds are listed again: a watch that is
+// resumed would be silent until the new history has passed its revision.
+func TestR4_ManyRestores(t *testing.T) {
+	s := newServer(pods, namespaces)
+	running(t, s, func(_ *feed.Feed, r *recorder) {
+		for n := range 5 {
+			for range 60 {
+				s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+			}
+			time.Sleep(time.Hour)
+			r.take("Namespace", "epoch")
+			s.change(func() {
+				s.revision -= 50
+				s.hangUp("pods")
+				s.hangUp("namespaces")
+			})
+			time.Sleep(time.Hour)
+			if got := r.take("Namespace", "epoch"); !slices.Contains(got, "epoch") || !slices.Contains(got, "replace Namespace []") {
+				t.Errorf("restore %d: %v, want an epoch and a list", n, got)
+			}
+		}
 	})
 }
 

@@ -134,7 +134,7 @@ func New(discovery Discovery, client metadata.Interface, config Config) *Feed {
 		monitors:  make(map[ownership.Kind]*monitor),
 		scopes:    make(map[ownership.Kind]ownership.Scope),
 		versions:  make(readVersions),
-		epochs:    newEpochDetector(config.Logger),
+		epochs:    newEpochDetector(config.Logger, config.Clock),
 	}
 }
 

@@ -25,10 +25,10 @@ type monitor struct {
 	settled  chan struct{}   // closed when the monitor has synced, has failed, or was stopped, for the first time
 
 	cancel context.CancelFunc // set by start
-	store  *store             // set by start
 
 	mu       sync.Mutex
-	state    State     // guarded by mu, and so is all below
+	source   *source // set by start; guarded by mu, and so is all below
+	state    State
 	since    time.Time // when state was entered
 	complete bool      // the sink has got a complete list
 	err      error     // of the last request, when state is Failing
@@ -59,11 +59,14 @@ func (m *monitor) start(ctx context.Context, sink Sink, epochs *epochDetector, g
 	log := epochs.log
 	ctx, m.cancel = context.WithCancel(ctx)
 	ctx = klog.NewContext(ctx, quiet(log))
-	m.store = &store{kind: m.resource.kind, sink: sink, monitor: m, epochs: epochs}
+	from := &source{monitor: m, store: &store{kind: m.resource.kind, sink: sink, monitor: m, epochs: epochs}, client: m.client.Resource(m.resource.gvr), log: log}
+	m.mu.Lock()
+	m.source = from
+	m.mu.Unlock()
 	reflector := cache.NewReflectorWithOptions(
-		&source{monitor: m, client: m.client.Resource(m.resource.gvr), log: log},
+		from,
 		&metav1.PartialObjectMetadata{},
-		m.store,
+		from.store,
 		cache.ReflectorOptions{
 			Name:            "coppice",
 			TypeDescription: m.resource.kind.String(),
@@ -83,7 +86,10 @@ func (m *monitor) start(ctx context.Context, sink Sink, epochs *epochDetector, g
 // goroutine may live on until its request has ended.
 func (m *monitor) stop() {
 	m.cancel()
-	m.store.close()
+	m.mu.Lock()
+	from := m.source
+	m.mu.Unlock()
+	from.store.close()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settleLocked()
@@ -159,13 +165,25 @@ func (m *monitor) reached() string {
 }
 
 // lists records the request for a list. If it is not the first list, and no request failed for another
-// reason, then the watch has failed because the server no longer knew its revision.
-func (m *monitor) lists() {
+// reason, then the watch has failed because the server no longer knew its revision. If one did, it is not known
+// whether the server still knows the revision, which lists returns.
+func (m *monitor) lists() (doubted string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	isExpired := m.state == Synced || apierrors.IsResourceExpired(m.err) || apierrors.IsGone(m.err)
 	m.expired = m.expired || m.complete && isExpired
 	m.fresh = true
+	if !m.complete || m.expired {
+		return ""
+	}
+	return m.revision
+}
+
+// expires records that the server no longer knows the revision that the watch has reached.
+func (m *monitor) expires() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expired = true
 }
 
 // resumes records the request for a watch. It reports whether the watch continues an earlier watch, and not

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,6 +25,7 @@ import (
 // was answered.
 type source struct {
 	monitor *monitor
+	store   *store
 	client  metadata.Getter
 	log     *slog.Logger
 }
@@ -37,13 +37,23 @@ func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions
 	if revision, resumes := s.monitor.resumesFrom(); resumes {
 		return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: revision}}, nil
 	}
-	s.monitor.lists()
+	s.lists(ctx)
 	list, err := s.patientList(ctx, options)
 	if err != nil {
 		s.failed(ctx, err)
 		return nil, err
 	}
 	return list, nil
+}
+
+// lists records the request for a list, which follows errors of the watch. They have not shown whether the list continues
+// the watched history.
+func (s *source) lists(ctx context.Context) {
+	if doubted := s.monitor.lists(); doubted != "" {
+		if hasForgotten, err := s.hasForgotten(ctx, doubted); err == nil && hasForgotten {
+			s.monitor.expires()
+		}
+	}
 }
 
 // patience is how often a list is repeated that a busy server has refused, before the kind counts
@@ -75,15 +85,15 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 		return nil, errResumes
 	}
 	if streamed {
-		s.monitor.lists()
+		s.lists(ctx)
 		s.monitor.resumes() // the stream is the watch: the next one resumes it
 	} else if s.monitor.resumes() {
 		s.check(ctx, options.ResourceVersion)
 	}
 	var w watch.Interface
 	var err error
-	if streamed && s.monitor.store.takesParts() {
-		w, err = s.open(ctx, options, newParts(s.monitor.store))
+	if streamed && s.store.takesParts() {
+		w, err = s.open(ctx, options, newParts(s.store))
 	} else {
 		w, err = s.client.Watch(ctx, options)
 	}
@@ -107,16 +117,7 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 // that was reset to an earlier revision would not report that: it accepts the watch, and sends no
 // event until its new history has passed the revision (R4).
 func (s *source) check(ctx context.Context, revision string) {
-	list, err := s.client.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return // the watch will fail as well
-	}
-	now, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
-	before, errBefore := strconv.ParseUint(revision, 10, 64)
-	if err == nil && errBefore == nil && now < before {
-		s.log.WarnContext(ctx, "the server was put back in time", "kind", s.monitor.resource.kind.String(), "from", before, "to", now)
-		s.monitor.store.newEpoch()
-	}
+	_, _ = s.compare(ctx, revision) // after an error the watch will fail as well
 }
 
 // errResumes makes the Reflector request a plain list; the watch is resumed in its place.

@@ -28,13 +28,19 @@ type Reach struct {
 	since    time.Time     // when the server could not be reached for the first time; zero while it can; guarded by mu, as all below
 	back     chan struct{} // closed when it can be reached again; nil while it can
 	probed   time.Time     // when Wait let a request through
+	outages  int           // how often the server could not be reached, so far
+	verified int           // the outages after which it was verified
 	failed   int           // requests since the outage was logged
 	logged   time.Time     // when an outage was logged
 	isLogged bool          // whether this one was
+
+	verifying chan struct{} // has an element while a caller of Await verifies
 }
 
 // NewReach returns the Reach of a server that can be reached.
-func NewReach(log *slog.Logger, clock clock.WithTicker) *Reach { return &Reach{log: log, clock: clock} }
+func NewReach(log *slog.Logger, clock clock.WithTicker) *Reach {
+	return &Reach{log: log, clock: clock, verifying: make(chan struct{}, 1)}
+}
 
 // UnreachableError means that a request got no answer.
 type UnreachableError struct{ err error }
@@ -102,6 +108,7 @@ func (r *Reach) count() (since time.Time, failed int, isDue bool) {
 	now := r.clock.Now()
 	if r.since.IsZero() {
 		r.since, r.probed, r.back = now, now, make(chan struct{})
+		r.outages++
 	}
 	r.failed++
 	if !r.logged.IsZero() && now.Sub(r.logged) < outagePeriod {
@@ -134,6 +141,59 @@ func (r *Reach) Wait(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// Await is Wait. After an outage, verify is called before any caller returns: another state, or another server, may
+// answer. It is called again as long as it returns an error, once every probePeriod if the server answers.
+func (r *Reach) Await(ctx context.Context, verify func(context.Context) error) error {
+	for r.unverified() != 0 {
+		if err := r.Wait(ctx); err != nil {
+			return err
+		}
+		if err := r.verify(ctx, verify); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// unverified returns the number of outages so far if the server was not verified after the last one, and else 0.
+func (r *Reach) unverified() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.verified == r.outages {
+		return 0
+	}
+	return r.outages
+}
+
+// verify calls verify, unless another caller has done it meanwhile. It returns the error of ctx.
+func (r *Reach) verify(ctx context.Context, verify func(context.Context) error) error {
+	select {
+	case r.verifying <- struct{}{}:
+		defer func() { <-r.verifying }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	outages := r.unverified()
+	if outages == 0 {
+		return nil
+	}
+	err := verify(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.verified = outages // not of an outage that has begun meanwhile
+	case !IsUnreachable(err):
+		select {
+		case <-r.clock.After(probePeriod):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
 }
 
 // enter returns the longest time that a caller has to wait, and a channel that ends the wait earlier.

@@ -1,6 +1,7 @@
 package pace_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -82,6 +83,72 @@ func TestUnreachableServerIsProbedAndLoggedSparingly(t *testing.T) {
 		synctest.Wait()
 		if _, away := reach.Since(); away || done.Load() != 64 || strings.Count(logs.String(), "again") != 1 {
 			t.Errorf("away: %t, %d callers have gone on:\n%s", away, done.Load(), logs.String())
+		}
+	})
+}
+
+// After an outage, callers wait until one of them has verified the server, which is tried again until it succeeds. Without
+// an outage, or after a second one only, nothing is verified.
+func TestServerIsVerifiedAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &transport{}
+		reach := pace.NewReach(slog.New(slog.DiscardHandler), clock.RealClock{})
+		wrapped := reach.Wrap(server)
+		send := func() error {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server", nil)
+			if err != nil {
+				return err
+			}
+			response, err := wrapped.RoundTrip(request)
+			if err == nil {
+				_ = response.Body.Close()
+			}
+			return err
+		}
+		var verified, done atomic.Int64
+		var ready atomic.Bool
+		verify := func(context.Context) error {
+			verified.Add(1)
+			if err := send(); err != nil || ready.Load() {
+				return err
+			}
+			return errors.New("the server starts")
+		}
+		call := func() {
+			for range 64 {
+				go func() {
+					if reach.Await(t.Context(), verify) == nil {
+						done.Add(1)
+					}
+				}()
+			}
+		}
+		call()
+		synctest.Wait()
+		if verified.Load() != 0 || done.Load() != 64 {
+			t.Fatalf("without an outage: %d have verified, %d have gone on", verified.Load(), done.Load())
+		}
+		for outage := range 2 {
+			ready.Store(false)
+			done.Store(0)
+			server.away.Store(true)
+			if err := send(); !pace.IsUnreachable(err) {
+				t.Fatal(err)
+			}
+			call()
+			time.Sleep(10 * time.Second)
+			server.away.Store(false)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if got := verified.Swap(0); got < 15 || got > 25 || done.Load() != 0 {
+				t.Errorf("outage %d: %d have verified a server that is not ready, once a second; %d have gone on", outage, got, done.Load())
+			}
+			ready.Store(true)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if verified.Swap(0) != 1 || done.Load() != 64 {
+				t.Errorf("outage %d: %d have gone on", outage, done.Load())
+			}
 		}
 	})
 }

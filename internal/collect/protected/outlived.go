@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -150,6 +151,8 @@ func (l Lookup) lookUp(ctx context.Context, e entry) (there bool, unknown string
 		return false, "the kind is not served"
 	case e.err != nil:
 		return false, e.err.Error()
+	case !ownership.IsName(e.Name) || !ownership.IsName(e.namespace):
+		return false, "no object can have this name"
 	}
 	objects := metadata.ResourceInterface(l.Metadata.Resource(e.resource))
 	if e.namespaced {

@@ -21,6 +21,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // scale is the number of pods that a controller should run.
@@ -134,6 +135,9 @@ func is(ref *metav1.OwnerReference, kind string, groups ...string) bool {
 // liveScale reads the scale of a controller of any kind from the server; nil if it does not
 // exist.
 func liveScale(ctx context.Context, client kubernetes.Interface, namespace string, ref *metav1.OwnerReference) (*scale, error) {
+	if !ownership.IsName(ref.Name) {
+		return nil, nil // the path of a request with this name would lead elsewhere
+	}
 	resource, err := scalable(ctx, client, ref)
 	if err != nil {
 		return nil, err

@@ -73,6 +73,7 @@ func TestLiveScale(t *testing.T) {
 		"in the core group":     {"v1", "ReplicationController", "old", "old-uid", 2, ""},
 		"recreated":             {"example.com/v1", "Cluster", "db", "another", -1, ""},
 		"gone":                  {"example.com/v1", "Cluster", "gone", "gone-uid", -1, ""},
+		"another path":          {"example.com/v1", "Cluster", "../clusters/db", "db-uid", -1, ""},
 		"cannot be scaled":      {"example.com/v1", "Backup", "db", "db-uid", -1, "backups.example.com does not implement the scale subresource"},
 		"a kind that is none":   {"example.com/v1", "Sandwich", "db", "db-uid", -1, `no matches for kind "Sandwich" in version "example.com/v1"`},
 		"a group that is none":  {"example.org/v1", "Cluster", "db", "db-uid", -1, `no matches for kind "Cluster" in version "example.org/v1"`},

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// Servers accept owner references with a UID of a megabyte. The graph keeps observations for as long as the object
+// Servers accept owner references with a UID of a megabyte, and with any name. The graph keeps observations for as long as the object
 // exists, and the collector compares, queues and records them. Therefore they are bounded first.
 const (
 	// MaxName is the longest name, in bytes. Most names have at most 253.
@@ -23,9 +25,9 @@ const (
 // digestPrefix begins a digest. It has no slash, so that it can stand for an API group.
 const digestPrefix = "sha256:"
 
-// unnamedKind ends the kind of a reference whose name is too long. No such kind is served: the object is parked (R7),
-// because nothing can be proven about an owner without its name.
-const unnamedKind = "(name too long)"
+// unnamedKind ends the kind of a reference whose name is too long, or is the name of no object. No such kind is served:
+// the object is parked (R7), because nothing can be proven about an owner without its name.
+const unnamedKind = "(no valid name)"
 
 // moreFinalizers begins the text that stands for further finalizers. No finalizer has a space.
 const moreFinalizers = "… and "
@@ -45,9 +47,10 @@ func Bounded(o Object) Object {
 	return o
 }
 
-// Bounded returns the reference in which digests stand for texts that are too long.
+// Bounded returns the reference in which digests stand for texts that are too long, and for names that no object has.
 func (r Reference) Bounded() Reference {
-	if len(r.APIVersion)+len(r.Kind)+len(r.Name)+len(r.UID) <= maxUID {
+	isName := IsName(r.Name)
+	if isName && len(r.APIVersion)+len(r.Kind)+len(r.Name)+len(r.UID) <= maxUID {
 		return r // nearly always
 	}
 	r.UID = UID(bounded(string(r.UID), maxUID))
@@ -57,11 +60,16 @@ func (r Reference) Bounded() Reference {
 	} else {
 		r.APIVersion = bounded(r.APIVersion, maxWord)
 	}
-	if len(r.Name) > MaxName {
-		r.Name, r.Kind = bounded(r.Name, MaxName), r.Kind+unnamedKind
+	if !isName || len(r.Name) > MaxName {
+		r.Name, r.Kind = digestOf(r.Name), bounded(r.Kind+unnamedKind, maxWord)
 	}
 	return r
 }
+
+// IsName reports whether an object may have this name, or a namespace. Servers do not check the names in owner
+// references: in the path of a request, "../../kube-system/secrets/a" or "a:8080/proxy" would be another object, or
+// something else altogether.
+func IsName(name string) bool { return len(content.IsPathSegmentName(name)) == 0 }
 
 // IsExact reports whether the reference is certainly the server's, without digests.
 func (r Reference) IsExact() bool {
@@ -78,6 +86,10 @@ func bounded(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
+	return digestOf(text)
+}
+
+func digestOf(text string) string {
 	return fmt.Sprintf("%s%x:%d", digestPrefix, sha256.Sum256([]byte(text)), len(text))
 }
 

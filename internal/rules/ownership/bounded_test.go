@@ -93,6 +93,24 @@ func TestR3_LongUIDsAreIdentities(t *testing.T) {
 	}
 }
 
+// R2: no object has the name of such an owner. In the path of a request, it would be an object of another namespace, or no
+// object at all: the claim is parked, and a write of the reference needs the server's text.
+func TestR2_OwnerWithImpossibleNameIsParked(t *testing.T) {
+	for _, name := range []string{"..", ".", "../../b/configmaps/x", "web:8080/proxy/x", "a%2fb", "/"} {
+		g := New()
+		g.SetScope(Kind{Kind: "ConfigMap"}, Namespaced)
+		reference := Reference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: "u", BlockOwnerDeletion: True}
+		g.Observe(Bounded(Object{UID: "p", Kind: Kind{Kind: "Pod"}, Namespace: "a", Name: "p", ResourceVersion: "1", Owners: []Reference{reference}}))
+		owner := g.Owners("p")[0]
+		if owner.Presence != Unknown || owner.Obstacle != Unmapped || reference.Bounded().IsExact() || reference.Bounded() != reference.Bounded().Bounded() {
+			t.Errorf("%s: %v, %v, exact: %t", name, owner.Presence, owner.Obstacle, reference.Bounded().IsExact())
+		}
+	}
+	if r := (Reference{APIVersion: "v1", Kind: "ConfigMap", Name: "system:a..b", UID: "u"}); r != r.Bounded() {
+		t.Error("a name that objects may have has changed")
+	}
+}
+
 // R2: an owner whose name is too long is never read under another name: the claim is parked.
 func TestR2_OwnerWithLongNameIsParked(t *testing.T) {
 	g := New()

@@ -30,6 +30,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 const (
@@ -120,6 +122,8 @@ func (o Outlived) check() error {
 		return err
 	case group.Version == "" || o.Kind == "" || o.Name == "":
 		return fmt.Errorf("apiVersion, kind and name are required, but it has %+v", o)
+	case !ownership.IsName(o.Name) || !ownership.IsName(o.Namespace):
+		return fmt.Errorf("no object can have the name %q in the namespace %q", o.Name, o.Namespace)
 	default:
 		return nil
 	}

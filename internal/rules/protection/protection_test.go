@@ -73,7 +73,9 @@ func TestOutlivedObjectsAreParsedAndFormatted(t *testing.T) {
 	}
 	for name, wrong := range map[string][]Outlived{
 		"none": nil, "too many": make([]Outlived, MaxOutlives+1), "no version": {{APIVersion: "example.com/", Kind: "Widget", Name: "a"}},
-		"no name": {{APIVersion: "v1", Kind: "ConfigMap"}}, "both": {{APIVersion: "v1", Finalizer: "example.com/hold"}},
+		"a name of no object":      {{APIVersion: "v1", Kind: "ConfigMap", Name: "../../kube-system/secrets/a"}},
+		"a namespace that is none": {{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a/b", Name: "a"}},
+		"no name":                  {{APIVersion: "v1", Kind: "ConfigMap"}}, "both": {{APIVersion: "v1", Finalizer: "example.com/hold"}},
 	} {
 		for i := range wrong {
 			if name == "too many" {

@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,22 +43,23 @@ import (
 
 // Server is a model of an API server. Make one with New.
 type Server struct {
-	mu       sync.Mutex
-	revision int                                // guarded by mu, and so is all below
-	scopes   map[ownership.Kind]ownership.Scope // the kinds that are served
-	objects  map[client.Ref]stored              // by coordinates
-	pending  map[ownership.Kind][]event         // committed, not delivered
-	held     map[ownership.Kind]bool            // kinds whose events are not delivered
-	reached  map[ownership.Kind]int             // the revisions that the watches have reached
-	wrote    map[ownership.Kind]int             // the last creation or update of each kind
-	history  string                             // for Newest
-	unknown  []string                           // group versions that discovery cannot read
-	outages  map[string]apiservice.Outage       // of these group versions
-	created  map[client.Ref]time.Time           // of objects; the zero time for all others
-	lists    map[string]*snapshot               // unfinished lists, by continue token
-	faults   []*Fault
-	before   []func(Request)
-	requests []Request
+	mu          sync.Mutex
+	revision    int                                // guarded by mu, and so is all below
+	scopes      map[ownership.Kind]ownership.Scope // the kinds that are served
+	objects     map[client.Ref]stored              // by coordinates
+	pending     map[ownership.Kind][]event         // committed, not delivered
+	held        map[ownership.Kind]bool            // kinds whose events are not delivered
+	reached     map[ownership.Kind]int             // the revisions that the watches have reached
+	wrote       map[ownership.Kind]int             // the last creation or update of each kind
+	history     string                             // for Newest
+	unknown     []string                           // group versions that discovery cannot read
+	outages     map[string]apiservice.Outage       // of these group versions
+	created     map[client.Ref]time.Time           // of objects; the zero time for all others
+	lists       map[string]*snapshot               // unfinished lists, by continue token
+	faults      []*Fault
+	keepsOwners atomic.Bool
+	before      []func(Request)
+	requests    []Request
 
 	delivery sync.Mutex // held while events are delivered, so that they stay in order
 	sink     feed.Sink  // guarded by delivery

@@ -37,7 +37,9 @@ func (s *Server) PatchOwners(ctx context.Context, observed ownership.Object, own
 				return o, errors.New("apimodel: the collector adds an owner reference (R16)")
 			}
 		}
-		o.Owners = slices.Clone(owners)
+		if !s.keepsOwners.Load() {
+			o.Owners = slices.Clone(owners)
+		}
 		return o, nil
 	})
 }
@@ -169,6 +171,10 @@ func (s *Server) Heal() {
 	defer s.mu.Unlock()
 	s.faults = nil
 }
+
+// KeepOwners makes the server answer writes of owner references, and keep the references, as with an admission webhook
+// that restores them.
+func (s *Server) KeepOwners() { s.keepsOwners.Store(true) }
 
 // Before adds a hook that runs when a request arrives, before it is handled. The hook may use the
 // server.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,13 +103,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case query.Get("watch") != "":
 		s.watch(r.Context(), w, path[0], query.Get("resourceVersion"))
 	default:
-		s.list(w, path[0], query.Get("fieldSelector"), query.Get("limit"))
+		s.list(w, path[0], query)
 	}
 }
 
-func (s *Server) list(w http.ResponseWriter, resource, selector, limit string) {
-	name, isSelected := strings.CutPrefix(selector, "metadata.name=")
+func (s *Server) list(w http.ResponseWriter, resource string, query url.Values) {
+	name, isSelected := strings.CutPrefix(query.Get("fieldSelector"), "metadata.name=")
+	limit := query.Get("limit")
 	s.mu.Lock()
+	if at, err := strconv.Atoi(query.Get("resourceVersion")); err == nil && query.Get("resourceVersionMatch") == "Exact" && at-s.resource(resource).Offset < s.compacted {
+		s.mu.Unlock()
+		answer(w, http.StatusGone, status(http.StatusGone, metav1.StatusReasonExpired))
+		return
+	}
 	if limit == "1" {
 		s.requests.Probes++
 	} else {

@@ -9,6 +9,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	metadatafake "k8s.io/client-go/metadata/fake"
 )
 
 // kinds serves the kinds of served, and counts what it is asked.
@@ -76,6 +78,22 @@ const (
 	b, bBlocking = "apps/Deployment b ub", "apps/Deployment b ub!"
 	node         = "Node n un!"
 )
+
+// A name that no object has is not looked up: with the server's rights, its path would lead anywhere.
+func TestNamesOfNoObjectAreNotLookedUp(t *testing.T) {
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	client := metadatafake.NewSimpleMetadataClient(runtime.NewScheme())
+	lookup := Lookup{Mapper: mapper, Metadata: client}
+	for _, name := range []string{"../../kube-system/secrets/a", "..", "a/b", "%2e%2e"} {
+		if exists, err := lookup.Exists(t.Context(), schema.GroupKind{Kind: "ConfigMap"}, "shop", metav1.OwnerReference{Name: name, UID: "u"}); exists || err != nil {
+			t.Errorf("%s: %t %v", name, exists, err)
+		}
+	}
+	if sent := client.Actions(); len(sent) > 0 {
+		t.Errorf("sent %v", sent)
+	}
+}
 
 // Permissions are written as verb group/resource@namespace.
 func TestPermissionsThatAWriteNeeds(t *testing.T) {

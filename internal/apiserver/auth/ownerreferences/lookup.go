@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // Lookup reads owners by their references.
@@ -20,6 +22,9 @@ type Lookup struct {
 // Exists implements the function type Exists. An owner of a kind that is not served counts
 // as existing: OwnerReferencesPermissionEnforcement refuses it with a better reason.
 func (l Lookup) Exists(ctx context.Context, kind schema.GroupKind, namespace string, ref metav1.OwnerReference) (bool, error) {
+	if !ownership.IsName(ref.Name) {
+		return false, nil // the path of a request with this name, as the administrator, would lead elsewhere
+	}
 	mapping, err := l.Mapper.RESTMapping(kind)
 	if err != nil {
 		return true, nil //nolint:nilerr // see above

@@ -80,6 +80,9 @@ func (c *Client) Get(ctx context.Context, ref Ref) (ownership.Object, error) {
 	if err != nil {
 		return ownership.Object{}, aboutObject(ref, err)
 	}
+	if meta.Name != ref.Name || meta.Namespace != ref.Namespace {
+		return ownership.Object{}, fmt.Errorf("read %s: the server answered with %s", ref, Ref{ref.Kind, meta.Namespace, meta.Name})
+	}
 	return feed.Observation(ref.Kind, meta), nil
 }
 
@@ -233,8 +236,12 @@ func (c *Client) objects(ref Ref) (metadata.ResourceInterface, error) {
 	}
 }
 
-// resource returns the resource that serves the reference's kind and namespace.
+// resource returns the resource that serves the reference's kind and namespace. All requests for an object begin here:
+// with a name that is none, their path would lead elsewhere.
 func (c *Client) resource(ref Ref) (schema.GroupVersionResource, error) {
+	if !ownership.IsName(ref.Name) || !ownership.IsName(ref.Namespace) {
+		return schema.GroupVersionResource{}, fmt.Errorf("%s: no object can have this name", ref)
+	}
 	gvr, namespaced, ok := c.mapper.Mapping(ref.Kind)
 	if !ok || namespaced != (ref.Namespace != "") {
 		// If the namespace does not fit, the kind was defined again in another scope after the object

@@ -300,6 +300,26 @@ func TestGetReadsMetadataOnly(t *testing.T) {
 	}
 }
 
+// A name in an owner reference is any text: none leads to an object of another namespace, or to a path that is no object.
+func TestR5_NoNameLeadsElsewhere(t *testing.T) {
+	w := answerWith(podAnswer)
+	c := w.connect(t)
+	for _, ref := range []client.Ref{podRef("../../other/pods/a"), podRef("a:8080/proxy/x"), podRef(".."), podRef("a%2fb"), {Kind: podKind, Namespace: "../other", Name: "a"}} {
+		o := ownership.Object{UID: "u", Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, ResourceVersion: "7"}
+		_, got := c.Get(t.Context(), ref)
+		_, patched := c.PatchFinalizers(t.Context(), o, nil)
+		if deleted := c.Delete(t.Context(), o, verdict.Background); got == nil || patched == nil || deleted == nil {
+			t.Errorf("%s: GET %v, PATCH %v, DELETE %v; want errors", ref, got, patched, deleted)
+		}
+	}
+	if w.requests > 0 {
+		t.Errorf("%d requests, the last to %s", w.requests, w.path)
+	}
+	if _, err := c.Get(t.Context(), podRef("b")); err == nil {
+		t.Error("an answer about another object counts")
+	}
+}
+
 // R15: a list is consistent (no resourceVersion), of metadata, page by page.
 func TestR15_ListOnTheWire(t *testing.T) {
 	w := answerWith(`{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList",
