@@ -263,11 +263,30 @@ func TestRightsOfFaults(t *testing.T) {
 		}
 	}
 	other := startServer(t, nil)
+	page := rest.CopyConfig(other.config)
+	page.Wrap(func(next http.RoundTripper) http.RoundTripper { return ofAnotherSite{next} })
+	if status, body := askForFaults(t, page, http.MethodPost, "mild"); status != http.StatusForbidden {
+		t.Errorf("from a page of another site: %d %s", status, body)
+	}
+	if status, body := askForFaults(t, other.config, http.MethodGet, ""); status != http.StatusOK || !strings.Contains(body, `"plan":""`) {
+		t.Errorf("afterwards: %d %s", status, body)
+	}
 	for plan, want := range map[string]string{"wild": "is neither a level", strings.Repeat("x", 65<<10): "too large"} {
 		if status, body := askForFaults(t, other.config, http.MethodPost, plan); status < 400 || status >= 500 || !strings.Contains(body, want) {
 			t.Errorf("%.10q: %d %.200s", plan, status, body)
 		}
 	}
+}
+
+// ofAnotherSite sends requests as a browser does for a page of another site.
+type ofAnotherSite struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t ofAnotherSite) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	r.Header.Set("Origin", "https://example.com")
+	return t.next.RoundTrip(r)
 }
 
 // A watch at resourceVersion 0 begins with a former state, and has what happened since, whether the client asks for a

@@ -195,12 +195,18 @@ func New(ctx context.Context, config Config) (*Server, error) {
 // Handle serves a path that is not a resource. Its users are authenticated and need RBAC permission for the path.
 // Handle may be called at any time.
 func (s *Server) Handle(path string, handler http.Handler) {
-	s.generic.Handler.NonGoRestfulMux.Handle(path, handler)
+	s.generic.Handler.NonGoRestfulMux.Handle(path, sameSite(handler))
 }
 
 // HandlePrefix is like Handle, for all paths below a prefix, which ends with a slash.
 func (s *Server) HandlePrefix(prefix string, handler http.Handler) {
-	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, handler)
+	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, sameSite(handler))
+}
+
+// sameSite refuses writes that a browser sends for the page of another site: it may send a user's client certificate with
+// them. The paths of resources need no such check, because they accept no type of body that a page may send unasked.
+func sameSite(handler http.Handler) http.Handler {
+	return http.NewCrossOriginProtection().Handler(handler)
 }
 
 // Definitions returns the server's informer of CustomResourceDefinitions, which nobody changes.

@@ -107,6 +107,10 @@ func (c resetClients) clutter(ctx context.Context) {
 		},
 		func() error { return core.Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}) },
 		func() error {
+			_, err := core.Services("default").Create(ctx, nodePortService("web"), metav1.CreateOptions{})
+			return err
+		},
+		func() error {
 			_, err := core.Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}}, metav1.CreateOptions{})
 			return err
 		},
@@ -161,7 +165,7 @@ func TestResetLeadsBackToTheStart(t *testing.T) {
 			}
 			c.clutter(ctx)
 			result := c.reset(ctx)
-			if result.Deleted < 6 || result.Restored < 2 {
+			if result.Deleted < 7 || result.Restored < 2 {
 				t.Errorf("%+v", result)
 			}
 			if err := sees(seen, watch.Added, watch.Modified, watch.Deleted); err != nil {
@@ -263,6 +267,101 @@ func TestResetKeepsWhatIsMarked(t *testing.T) {
 	})
 }
 
+// nodePortService returns a service that requests a node port and a cluster IP.
+func nodePortService(name string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.77", Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}},
+	}}
+}
+
+// TestResetRestoresReservations checks that after a reset a service has its cluster IP and its node port for itself, even
+// if another service has had them meanwhile.
+func TestResetRestoresReservations(t *testing.T) {
+	o := ephemeral(t)
+	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+		c, err := newResetClients(t, p)
+		if err != nil {
+			return err
+		}
+		services := c.kube.CoreV1().Services("default")
+		create := func(name string) error {
+			_, err := services.Create(ctx, nodePortService(name), metav1.CreateOptions{})
+			return err
+		}
+		if err := create("marked"); err != nil {
+			return err
+		}
+		err = becomesTrue(ctx, "the cluster IP has an IPAddress", func(ctx context.Context) (bool, error) {
+			_, err := c.kube.NetworkingV1().IPAddresses().Get(ctx, "10.96.0.77", metav1.GetOptions{})
+			return err == nil, unlessMissing(err)
+		})
+		if err != nil {
+			return err
+		}
+		if err := c.kube.CoreV1().RESTClient().Put().AbsPath(resetPath).Do(ctx).Error(); err != nil {
+			return err
+		}
+		for _, between := range []func() error{
+			func() error { return nil },
+			func() error { return create("other") },
+		} {
+			if err := services.Delete(ctx, "marked", metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+			if err := between(); err != nil {
+				return err
+			}
+			c.reset(ctx)
+			if err := create("late"); !apierrors.IsInvalid(err) {
+				t.Errorf("another service takes the values of a restored one: %v", err)
+			}
+		}
+		if err := services.Delete(ctx, "marked", metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		return create("late")
+	})
+}
+
+// TestResetRestoresARecreatedObject checks that a reset ends although an object of the mark was deleted and created again,
+// and that watches see both objects: two UIDs are two objects.
+func TestResetRestoresARecreatedObject(t *testing.T) {
+	o := ephemeral(t)
+	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+		c, err := newResetClients(t, p)
+		if err != nil {
+			return err
+		}
+		maps := c.kube.CoreV1().ConfigMaps("default")
+		create := func() (*corev1.ConfigMap, error) {
+			return maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "marked"}}, metav1.CreateOptions{})
+		}
+		marked, err := create()
+		if err != nil {
+			return err
+		}
+		if err := c.kube.CoreV1().RESTClient().Put().AbsPath(resetPath).Do(ctx).Error(); err != nil {
+			return err
+		}
+		if err := maps.Delete(ctx, "marked", metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		other, err := create()
+		if err != nil {
+			return err
+		}
+		seen, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: other.ResourceVersion, FieldSelector: "metadata.name=marked"})
+		if err != nil {
+			return err
+		}
+		c.reset(ctx)
+		if got, err := maps.Get(ctx, "marked", metav1.GetOptions{}); err != nil || got.UID != marked.UID {
+			return fmt.Errorf("%v, %w", got, err)
+		}
+		return sees(seen, watch.Deleted, watch.Added)
+	})
+}
+
 // TestResetLeavesTheControlPlanesOwnWrites checks which differences a reset does not undo.
 func TestResetLeavesTheControlPlanesOwnWrites(t *testing.T) {
 	store, err := etcd.Open(t.Context(), etcd.Options{Dir: t.TempDir(), Ephemeral: true})
@@ -334,6 +433,9 @@ func TestResetIsForEphemeralControlPlanes(t *testing.T) {
 				err := rest.Verb(method).AbsPath(resetPath).SetHeader("Impersonate-User", "ann").Do(ctx).Error()
 				if !apierrors.IsForbidden(err) {
 					t.Errorf("ann may %s: %v", method, err)
+				}
+				if err := rest.Verb(method).AbsPath(resetPath).SetHeader("Sec-Fetch-Site", "cross-site").Do(ctx).Error(); !apierrors.IsForbidden(err) {
+					t.Errorf("a page of another site may %s: %v", method, err)
 				}
 			}
 			return nil

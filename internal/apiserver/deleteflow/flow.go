@@ -87,8 +87,8 @@ type Config struct {
 	// removes.
 	Collector bool
 	// OnRequest, if set, is called for a DELETE of an object that is not terminating and not protected. The call comes
-	// before the DELETE succeeds, and may be repeated for one request. Dry runs, collectors and namespace controllers
-	// cause no calls.
+	// before the DELETE succeeds, and may be repeated for one request. Dry runs, and the collector and namespace
+	// controller of Kubernetes or of this process, cause no calls.
 	OnRequest func(Requested)
 	// Remaining returns the objects because of which a protected object stays (R28): those that still exist or could not be
 	// checked, named as far as the request's user may read them. It is called in storage transactions. If it is nil, none

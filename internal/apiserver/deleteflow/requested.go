@@ -27,11 +27,12 @@ type Requested struct {
 	Policy metav1.DeletionPropagation
 }
 
-// reportRequest reports a request to delete an object to Config.OnRequest.
+// reportRequest reports a request to delete an object to Config.OnRequest. Collectors are known by their users: any client
+// can send their header.
 func (f *Flow) reportRequest(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) {
 	m, err := meta.Accessor(obj)
 	who, isKnown := genericrequest.UserFrom(ctx)
-	if err != nil || !isKnown || m.GetDeletionTimestamp() != nil || options != nil && dryrun.IsDryRun(options.DryRun) || deleterOf(ctx) == protection.Cascade {
+	if err != nil || !isKnown || m.GetDeletionTimestamp() != nil || options != nil && dryrun.IsDryRun(options.DryRun) || protection.IsCascade(who.GetName()) {
 		return
 	}
 	r := Requested{Request: audit.GetAuditIDTruncated(ctx), UID: m.GetUID(), User: who.GetName()}

@@ -3,8 +3,8 @@ package auditreason
 import "net/http"
 
 // CascadeHeader is the header of a DELETE that a controller sends because other objects were deleted. Our server
-// recognizes the DELETE by it under any user (R28). Other servers ignore the header, and go by the user. It can only
-// cause more refusals.
+// recognizes the DELETE by it under any user (R28). Other servers ignore the header, and go by the user. Any client can
+// send it, so it may only cause more refusals.
 const CascadeHeader = "Coppice-Cascade"
 
 // MarkCascade returns a round tripper that adds the CascadeHeader to each DELETE.

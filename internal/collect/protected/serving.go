@@ -181,7 +181,7 @@ func (u *users) writtenBy(ctx context.Context, mapping *meta.RESTMapping, isMana
 		case apierrors.IsNotFound(err):
 			return
 		case err != nil:
-			u.unknown(mapping.GroupVersionKind, err)
+			u.unlisted(mapping.GroupVersionKind, err)
 			return
 		}
 		for i := range list.Items {

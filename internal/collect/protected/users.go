@@ -70,6 +70,16 @@ func (u *users) unknown(kind schema.GroupVersionKind, err error) {
 	u.found = append(u.found, protection.Remaining{Outlived: o, Unknown: err.Error(), Unread: apierrors.IsForbidden(err)})
 }
 
+// unlisted is unknown after the error of a list. The answer of a server may name an object that the deleter may not read, so
+// only its reason is repeated.
+func (u *users) unlisted(kind schema.GroupVersionKind, err error) {
+	reason := apierrors.ReasonForError(err)
+	if isAnswer := reason != metav1.StatusReasonUnknown; isAnswer && reason != metav1.StatusReasonForbidden {
+		err = fmt.Errorf("they cannot be listed: %s", reason)
+	}
+	u.unknown(kind, err)
+}
+
 // add adds a user, without its name if the deleter may not list such objects.
 func (u *users) add(ctx context.Context, mapping *meta.RESTMapping, o metav1.Object, field string) {
 	if uid := o.GetUID(); u.seen[uid] {
@@ -119,7 +129,7 @@ func (u *users) all(ctx context.Context, kind schema.GroupKind, namespace string
 	for options := (metav1.ListOptions{Limit: page}); !u.full(); {
 		list, err := objects.List(ctx, options)
 		if err != nil {
-			u.unknown(mapping.GroupVersionKind, err)
+			u.unlisted(mapping.GroupVersionKind, err)
 			return
 		}
 		for i := range list.Items {
@@ -211,7 +221,7 @@ func (u *users) contentsOnce(ctx context.Context) (gone bool) {
 func (u *users) some(ctx context.Context, mapping *meta.RESTMapping, namespace string) error {
 	list, err := u.Metadata.Resource(mapping.Resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: protection.MaxNamed + 2})
 	if err != nil {
-		u.unknown(mapping.GroupVersionKind, err)
+		u.unlisted(mapping.GroupVersionKind, err)
 		return err
 	}
 	for i := range list.Items {

@@ -30,11 +30,12 @@ func TestR28_WhatCannotBeLookedUpIsInUse(t *testing.T) {
 		fails   error
 		want    string // of the first of those that remain
 	}{
-		"nothing":              {want: ""},
-		"in another namespace": {objects: []runtime.Object{elsewhere}, want: ""},
-		"used":                 {objects: []runtime.Object{user}, want: "ServiceAccount shop/user imagePullSecrets[1].name"},
-		"no answer":            {fails: errors.New("connection refused"), want: "objects of the kind ServiceAccount  connection refused"},
-		"no right":             {fails: apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "", nil), want: "objects of the kind ServiceAccount  serviceaccounts is forbidden: <nil>"},
+		"nothing":                        {want: ""},
+		"in another namespace":           {objects: []runtime.Object{elsewhere}, want: ""},
+		"used":                           {objects: []runtime.Object{user}, want: "ServiceAccount shop/user imagePullSecrets[1].name"},
+		"no answer":                      {fails: errors.New("connection refused"), want: "objects of the kind ServiceAccount  connection refused"},
+		"an answer that names an object": {fails: apierrors.NewInternalError(errors.New("serviceaccounts \"hidden\" cannot be decoded")), want: "objects of the kind ServiceAccount  they cannot be listed: InternalError"},
+		"no right":                       {fails: apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "", nil), want: "objects of the kind ServiceAccount  serviceaccounts is forbidden: <nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := dynamicfake.NewSimpleDynamicClient(clientgoscheme.Scheme, test.objects...)
