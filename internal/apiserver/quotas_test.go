@@ -19,6 +19,8 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/controller/resourcequota"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -237,6 +239,40 @@ func TestQuotaUnderLoad(t *testing.T) {
 		}
 		return fmt.Sprintf("%d objects, %v", n, err)
 	})
+}
+
+// A request that guesses a node port again because another service has the first one is charged once. Nearly all node
+// ports are in use, so nearly every request guesses again.
+func TestQuotaIsChargedOnceForSeveralGuesses(t *testing.T) {
+	const ports, free = 64, 3
+	s := startServer(t, func(c *apiserver.Config) {
+		c.Services = core.DefaultServiceRanges()
+		c.Services.LastPort = c.Services.FirstPort + ports - 1
+	})
+	s.startQuotasAt(t, clocktesting.NewFakeClock(time.Now())) // the controller returns no charge
+	namespace := s.namespace(t)
+	ofType := func(in, of string, count int) collection {
+		list := make([]any, count)
+		for i := range list {
+			list[i] = map[string]any{"port": int64(i + 1), "name": fmt.Sprint("p", i)}
+		}
+		return s.collection(t, gvk("", "v1", "Service"), "services", in, map[string]any{"spec": map[string]any{"type": of, "ports": list}})
+	}
+	ofType(s.namespace(t), "NodePort", ports-free).create("many")
+	ofType(namespace, "ClusterIP", 1).create("changed")
+	s.quotas(t, namespace, map[string]any{"services.nodeports": "2"}).create("two")
+	early := ofType(namespace, "NodePort", free)
+	early.path += "?dryRun=All"
+	early.refuses("early", "exceeded quota: two, requested: services.nodeports=3, used: services.nodeports=0, limited: services.nodeports=2")
+
+	services := ofType(namespace, "NodePort", 1)
+	if _, err := services.tryPost(services.named("created")); err != nil {
+		t.Errorf("create: %v", err)
+	}
+	if _, err := services.patch("changed", types.MergePatchType, map[string]any{"spec": map[string]any{"type": "NodePort"}}); err != nil {
+		t.Errorf("change: %v", err)
+	}
+	services.refuses("more", "exceeded quota: two, requested: services.nodeports=1, used: services.nodeports=2, limited: services.nodeports=2")
 }
 
 // The charge of a request that creates no object is returned.

@@ -2,9 +2,11 @@ package admissionchain
 
 import (
 	"context"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/client-go/informers"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 	"github.com/coppice-dev/coppice/internal/controller/quota"
 )
 
@@ -70,7 +73,17 @@ func (p *quotaAdmission) Validate(ctx context.Context, a admission.Attributes, o
 	if a.GetResource().Group == extensionsv1beta1.GroupName {
 		a = inApps{a}
 	}
-	return p.QuotaAdmission.Validate(ctx, a, o)
+	return allocation.CountOnce(ctx, changeOf(a), func() error { return p.QuotaAdmission.Validate(ctx, a, o) })
+}
+
+// changeOf identifies the change of a request. Of an update that begins again with another stored object, it is another one.
+// A creation has none, and perhaps another generated name in each attempt.
+func changeOf(a admission.Attributes) string {
+	before := ""
+	if old, err := meta.Accessor(a.GetOldObject()); err == nil {
+		before = old.GetResourceVersion()
+	}
+	return strings.Join([]string{string(a.GetOperation()), a.GetResource().String(), a.GetSubresource(), a.GetNamespace(), before}, " ")
 }
 
 // inApps presents a request in the group extensions as one in the group apps: a quota counts the objects of

@@ -69,6 +69,15 @@ func Seal(kept []undo.Kept, key *keyfile.Key, now time.Time) ([]byte, error) {
 	return append(append(header, '\n'), key.Seal(text.Bytes(), header)...), nil
 }
 
+// ErrNoBackup is the error for a file that has not the form of a backup.
+var ErrNoBackup = errors.New(`it is no backup as "coppice preview delete --backup" writes it`)
+
+// ReadHeader returns the header of a file, which needs no key.
+func ReadHeader(content []byte) (Header, error) {
+	header, _, _, err := split(content)
+	return header, err
+}
+
 // Open returns the objects and the header of a file.
 func Open(content []byte, key *keyfile.Key) ([]undo.Kept, Header, error) {
 	header, line, rest, err := split(content)
@@ -104,7 +113,7 @@ func Open(content []byte, key *keyfile.Key) ([]undo.Kept, Header, error) {
 func split(content []byte) (header Header, line, rest []byte, err error) {
 	line, rest, found := bytes.Cut(content, []byte("\n"))
 	if !found || json.Unmarshal(line, &header) != nil || header.Kind != fileKind {
-		return header, nil, nil, errors.New(`it is no backup as "coppice preview delete --backup" writes it`)
+		return header, nil, nil, ErrNoBackup
 	}
 	if header.APIVersion != apiVersion {
 		return header, nil, nil, fmt.Errorf("it is of version %s, and this is a program for %s", header.APIVersion, apiVersion)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,10 +22,12 @@ const (
 // ErrMarkTooLarge is the error of a Mark of too many objects.
 var ErrMarkTooLarge = fmt.Errorf("the objects have more than %d MiB, the most that a mark can have", mostMarked>>20)
 
-// Mark is a state of all keys, to which Store.Return leads back. It is not safe for concurrent use.
+// Mark is a state of all objects, with their reservations, to which Store.Return leads back. It is not safe for concurrent
+// use.
 type Mark struct {
-	below string            // the prefix of all keys
-	keys  map[string]Stored // by key
+	below    string            // the prefix of the keys of all objects
+	keys     map[string]Stored // by key
+	reserved reservations
 }
 
 // Has reports whether a mark has a key, given its part after Prefix and a slash.
@@ -67,13 +70,27 @@ func (r *Returned) add(d Difference, resource schema.GroupResource, revision int
 	r.Writes[resource] = max(r.Writes[resource], revision)
 }
 
-// Mark returns the present state of all keys. If their values have more than 256 MiB, the error is ErrMarkTooLarge.
+// Mark returns the present state of all objects. If their values have more than 256 MiB, the error is ErrMarkTooLarge.
 func (s *Store) Mark(ctx context.Context) (*Mark, error) {
-	m, size := &Mark{below: s.prefix + "/", keys: map[string]Stored{}}, 0
-	err := s.follower.ReadAll(ctx, m.below, "", 0, func(o Stored) bool {
-		m.keys[o.Key] = o
+	m, size := &Mark{below: s.prefix + "/", keys: map[string]Stored{}, reserved: newReservations()}, 0
+	revision, err := s.Revision(ctx) // of both reads
+	if err != nil {
+		return nil, err
+	}
+	fits := func(o Stored) bool {
 		size += len(o.Key) + len(o.Value)
 		return size <= mostMarked
+	}
+	err = s.follower.ReadAll(ctx, m.below, "", revision, func(o Stored) bool {
+		m.keys[o.Key] = o
+		return fits(o)
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.follower.ReadAll(ctx, s.UniquePrefix(), "", revision, func(o Stored) bool {
+		m.reserved.add(o.Key, string(o.Value), o.Revision)
+		return fits(o)
 	})
 	if err != nil {
 		return nil, err
@@ -87,7 +104,7 @@ func (s *Store) Mark(ctx context.Context) (*Mark, error) {
 // Return leads back to a mark: it deletes the keys that the mark does not have, and writes those that were changed or
 // deleted as they were. It leaves the keys for which includes is false; the part of a key after Prefix and a slash is
 // passed. Each write has a revision of its own, because a watch that resumes after a revision does not get other events
-// of that revision.
+// of that revision. The reservations of an object follow it in the same transaction.
 func (s *Store) Return(ctx context.Context, m *Mark, includes func(key string, d Difference) bool) (Returned, error) {
 	differences, err := s.differences(ctx, m, includes)
 	result := Returned{Writes: map[schema.GroupResource]int64{}}
@@ -121,49 +138,106 @@ func (s *Store) Return(ctx context.Context, m *Mark, includes func(key string, d
 
 // difference is the difference of a key.
 type difference struct {
-	kind     Difference
-	revision int64  // at which the key was written last; 0 if it is gone
-	value    []byte // that the mark has
+	kind      Difference
+	revision  int64  // at which the key was written last; 0 if it is gone
+	value     []byte // that the mark has
+	recreated bool   // the key was deleted and created again, so it is another object
+
+	reserve map[string]int64 // the missing reservations, with the revision of the reservation of another object, or 0
+	release []string         // the reservations that the mark does not have
+	blocked bool             // an object that Return leaves has one of the missing reservations
 }
 
 // differences returns how the included keys differ from a mark.
 func (s *Store) differences(ctx context.Context, m *Mark, includes func(key string, d Difference) bool) (map[string]difference, error) {
+	present, reserved, err := s.present(ctx, m.below)
+	if err != nil {
+		return nil, err
+	}
 	found := map[string]difference{}
 	note := func(key string, d difference) {
 		if includes(strings.TrimPrefix(key, m.below), d.kind) {
 			found[key] = d
 		}
 	}
-	present, err := s.client.Get(ctx, m.below, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		return nil, readError(err)
-	}
-	seen := make(map[string]bool, len(present.Kvs))
-	for _, kv := range present.Kvs {
-		key := string(kv.Key)
-		seen[key] = true
+	for key, kv := range present {
 		switch marked, ok := m.keys[key]; {
 		case !ok:
 			note(key, difference{kind: Made, revision: kv.ModRevision})
 		case marked.Revision != kv.ModRevision:
-			note(key, difference{Changed, kv.ModRevision, marked.Value})
+			note(key, difference{kind: Changed, revision: kv.ModRevision, value: marked.Value, recreated: kv.CreateRevision > marked.Revision})
 		}
 	}
 	for key, marked := range m.keys {
-		if !seen[key] {
+		if _, ok := present[key]; !ok {
 			note(key, difference{kind: Gone, value: marked.Value})
 		}
+	}
+	for key, d := range found {
+		d.release = reserved.notOf(m.reserved, key)
+		d.reserve = map[string]int64{}
+		for _, missing := range m.reserved.notOf(reserved, key) {
+			other := reserved.holders[missing]
+			_, exists := present[other.key]
+			_, returns := found[other.key]
+			d.reserve[missing], d.blocked = other.revision, d.blocked || exists && !returns
+		}
+		found[key] = d
 	}
 	return found, nil
 }
 
-// undo undoes a difference unless the key has been written since. It returns the revision of its write, or 0.
-func (s *Store) undo(ctx context.Context, key string, d difference) (int64, error) {
-	write := clientv3.OpPut(key, string(d.value))
-	if d.kind == Made {
-		write = clientv3.OpDelete(key)
+// present returns all objects below a prefix, without their values, and their reservations.
+func (s *Store) present(ctx context.Context, below string) (map[string]*mvccpb.KeyValue, reservations, error) {
+	read, err := s.client.Txn(ctx).Then(
+		clientv3.OpGet(below, clientv3.WithPrefix(), clientv3.WithKeysOnly()), clientv3.OpGet(s.UniquePrefix(), clientv3.WithPrefix()),
+	).Commit()
+	if err != nil {
+		return nil, reservations{}, readError(err)
 	}
-	response, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", d.revision)).Then(write).Commit()
+	objects, reserved := map[string]*mvccpb.KeyValue{}, newReservations()
+	for _, kv := range read.Responses[0].GetResponseRange().GetKvs() {
+		objects[string(kv.Key)] = kv
+	}
+	for _, kv := range read.Responses[1].GetResponseRange().GetKvs() {
+		reserved.add(string(kv.Key), string(kv.Value), kv.ModRevision)
+	}
+	return objects, reserved, nil
+}
+
+// undo undoes a difference unless the key has been written since. It returns the revision of its last write, or 0.
+func (s *Store) undo(ctx context.Context, key string, d difference) (int64, error) {
+	if d.blocked {
+		return 0, nil
+	}
+	remove, restore := clientv3.OpDelete(key), clientv3.OpPut(key, string(d.value))
+	if d.kind == Made {
+		return s.write(ctx, remove, d)
+	}
+	if d.recreated {
+		// Watches get a DELETED event for the UID that goes. From one MODIFIED event with another UID, the collector would never
+		// learn that it is gone.
+		if revision, err := s.write(ctx, remove, difference{revision: d.revision}); err != nil || revision == 0 {
+			return 0, err
+		}
+		d.revision = 0
+	}
+	return s.write(ctx, restore, d)
+}
+
+// write writes or deletes the key of a difference, with its reservations, unless the key or a reservation has been written
+// since. It returns the revision, or 0.
+func (s *Store) write(ctx context.Context, op clientv3.Op, d difference) (int64, error) {
+	key, ops := string(op.KeyBytes()), []clientv3.Op{op}
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", d.revision)}
+	for reservation, revision := range d.reserve {
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(reservation), "=", revision))
+		ops = append(ops, clientv3.OpPut(reservation, key))
+	}
+	for _, reservation := range d.release {
+		ops = append(ops, Release(reservation, key))
+	}
+	response, err := s.client.Txn(ctx).If(conditions...).Then(ops...).Commit()
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", key, Cause(err))
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -90,5 +91,115 @@ func TestReturnLeadsBackToTheMark(t *testing.T) {
 	done, err := s.Return(t.Context(), mark, func(key string, d Difference) bool { return key != "leases/kube-system/l" || d != Changed })
 	if err != nil || !done.None() {
 		t.Errorf("Return of a key that is not included: %+v, %v", done, err)
+	}
+}
+
+// hold writes an object with reservations, as package storage does; no reservations and no value: it removes the object.
+func hold(t *testing.T, s *Store, key, value string, reservations ...string) {
+	t.Helper()
+	key = s.prefix + "/" + key
+	held, err := s.client.Get(t.Context(), s.UniquePrefix(), clientv3.WithPrefix())
+	must(t, err)
+	ops := []clientv3.Op{clientv3.OpPut(key, value)}
+	if value == "" {
+		ops[0] = clientv3.OpDelete(key)
+	}
+	for _, kv := range held.Kvs {
+		if name := strings.TrimPrefix(string(kv.Key), s.UniquePrefix()); string(kv.Value) == key && !slices.Contains(reservations, name) {
+			ops = append(ops, Release(string(kv.Key), key))
+		}
+	}
+	for _, name := range reservations {
+		ops = append(ops, clientv3.OpPut(s.UniquePrefix()+name, key))
+	}
+	_, err = s.client.Txn(t.Context()).Then(ops...).Commit()
+	must(t, err)
+}
+
+// held returns the reservations, as name=key.
+func held(t *testing.T, s *Store) string {
+	t.Helper()
+	var all []string
+	must(t, s.follower.ReadAll(t.Context(), s.UniquePrefix(), "", 0, func(o Stored) bool {
+		all = append(all, strings.TrimPrefix(o.Key, s.UniquePrefix())+"="+strings.TrimPrefix(string(o.Value), s.prefix+"/"))
+		return true
+	}))
+	return strings.Join(all, " ")
+}
+
+// TestReturnLeadsReservationsBack checks that reservations follow their objects, whoever has had them meanwhile, and that
+// Return counts objects only.
+func TestReturnLeadsReservationsBack(t *testing.T) {
+	s := open(t)
+	hold(t, s, "services/a", "1", "1", "one")
+	hold(t, s, "services/b", "1", "2")
+	const before = "1=services/a 2=services/b one=services/a"
+	mark, err := s.Mark(t.Context())
+	must(t, err)
+	all := func(string, Difference) bool { return true }
+	for name, change := range map[string]func(){
+		"made":               func() { hold(t, s, "services/c", "1", "3") },
+		"changed":            func() { hold(t, s, "services/a", "2", "3") },
+		"gone":               func() { hold(t, s, "services/a", "") },
+		"gone, and taken":    func() { hold(t, s, "services/a", ""); hold(t, s, "services/c", "1", "1", "3") },
+		"changed, and taken": func() { hold(t, s, "services/a", "2"); hold(t, s, "services/b", "2", "1", "3") },
+		"recreated":          func() { hold(t, s, "services/a", ""); hold(t, s, "services/a", "2", "one", "3") },
+		"swapped": func() {
+			hold(t, s, "services/a", "2")
+			hold(t, s, "services/b", "2", "1", "one")
+			hold(t, s, "services/a", "2", "2")
+		},
+		"without an object": func() {
+			hold(t, s, "services/a", "")
+			hold(t, s, "services/c", "1", "1")
+			_, err := s.client.Delete(t.Context(), s.prefix+"/services/c")
+			must(t, err)
+		},
+	} {
+		change()
+		total := 0
+		for rounds := 1; ; rounds++ {
+			done, err := s.Return(t.Context(), mark, all)
+			must(t, err)
+			if total += done.Deleted + done.Restored; done.None() {
+				break
+			}
+			if rounds == 5 {
+				t.Fatalf("%s: no end: %+v", name, done)
+			}
+		}
+		if got := held(t, s); got != before {
+			t.Errorf("%s: %s is reserved, want %s", name, got, before)
+		}
+		if total == 0 || total > 2 {
+			t.Errorf("%s: %d objects are undone", name, total)
+		}
+	}
+}
+
+// TestReturnTakesNoReservation checks that an object that Return leaves keeps its reservation, and that the object that had
+// it at the mark is missed until then.
+func TestReturnTakesNoReservation(t *testing.T) {
+	s := open(t)
+	hold(t, s, "services/a", "1", "1")
+	hold(t, s, "services/b", "1")
+	mark, err := s.Mark(t.Context())
+	must(t, err)
+	hold(t, s, "services/a", "")
+	hold(t, s, "services/b", "2", "1")
+	done, err := s.Return(t.Context(), mark, func(_ string, d Difference) bool { return d != Changed })
+	if err != nil || done.Missed != 1 || done.Restored != 0 || held(t, s) != "1=services/b" {
+		t.Errorf("%+v, %v, with %s", done, err, held(t, s))
+	}
+	// Somebody takes the value after Return has read it.
+	hold(t, s, "services/b", "3")
+	done, err = s.Return(t.Context(), mark, func(key string, _ Difference) bool {
+		if key == "services/a" {
+			hold(t, s, "services/c", "1", "1")
+		}
+		return true
+	})
+	if err != nil || done.Missed != 1 || done.Restored != 1 || held(t, s) != "1=services/c" {
+		t.Errorf("%+v, %v, with %s", done, err, held(t, s))
 	}
 }

@@ -43,7 +43,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		return r.Store.Create(ctx, obj, validate, options)
 	}
 	var created runtime.Object
-	err := r.allocating(ctx, metaOf(obj).GetName(), func(a *allocation.Allocation) (err error) {
+	err := r.allocating(ctx, metaOf(obj).GetName(), func(ctx context.Context, a *allocation.Allocation) (err error) {
 		attempt := obj.DeepCopyObject()
 		if err := r.allocate(a, attempt, nil); err != nil {
 			return err
@@ -65,7 +65,7 @@ func (r *REST) Update(
 	}
 	var updated runtime.Object
 	var created bool
-	err := r.allocating(ctx, name, func(a *allocation.Allocation) (err error) {
+	err := r.allocating(ctx, name, func(ctx context.Context, a *allocation.Allocation) (err error) {
 		allocating := rest.WrapUpdatedObjectInfo(info, func(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
 			if metaOf(old).GetUID() == "" {
 				old = nil
@@ -79,9 +79,9 @@ func (r *REST) Update(
 }
 
 // allocating calls write until it succeeds with the allocated values.
-func (r *REST) allocating(ctx context.Context, name string, write func(*allocation.Allocation) error) error {
-	a := allocation.New()
-	err := a.Run(func() error { return write(a) }, func() (iter.Seq[string], error) { return r.valuesInUse(ctx) })
+func (r *REST) allocating(ctx context.Context, name string, write func(context.Context, *allocation.Allocation) error) error {
+	a, request := allocation.New(), allocation.WithRequest(ctx)
+	err := a.Run(func() error { return write(request, a) }, func() (iter.Seq[string], error) { return r.valuesInUse(ctx) })
 	if refusal, ok := errors.AsType[*field.Error](err); ok {
 		return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), name, field.ErrorList{refusal})
 	}

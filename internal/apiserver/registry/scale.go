@@ -174,6 +174,12 @@ func (i *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	}
 	obj := old.DeepCopyObject()
 	m := metaOf(obj)
+	if scale.UID != "" && scale.UID != m.GetUID() { // genericregistry.Store checks that of a PUT only
+		resource := r.resource.GroupResource()
+		resource.Resource += "/scale"
+		return nil, apierrors.NewConflict(resource, m.GetName(),
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, m.GetUID()))
+	}
 	if scale.ResourceVersion != "" {
 		// The client's precondition: genericregistry.Store compares it with the stored version.
 		m.SetResourceVersion(scale.ResourceVersion)

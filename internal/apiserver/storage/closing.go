@@ -132,24 +132,31 @@ func (c *Closing) remove(ctx context.Context, expectedRevision int64, opts etcdk
 }
 
 // waits are the waits of one request for closed containers.
-type waits int
+type waits struct {
+	n    int
+	over <-chan time.Time // receives a value after mostWaited; nil before the first wait
+}
 
 const (
-	// mostWaits and longestWait bound the time that a request waits, at some 10 s.
-	mostWaits   = 110
+	// mostWaited bounds the time that a request waits. A creation waits within callTimeout, and its last transaction needs time.
+	mostWaited = callTimeout - 2*time.Second
+	// longestWait bounds one wait.
 	longestWait = 100 * time.Millisecond
 )
 
-// next waits a moment longer than before, or returns an error with which the client tries again.
+// next waits a moment longer than before, or returns an error with which the client tries again: nothing was written.
 func (w *waits) next(ctx context.Context, c container) error {
-	if *w == mostWaits {
-		return apierrors.NewTooManyRequests(fmt.Sprintf("somebody is about to delete %s %q; try again", c.of.resource, c.name), 1)
+	if w.n++; w.over == nil {
+		w.over = clock.RealClock{}.After(mostWaited)
 	}
-	*w++
 	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-clock.RealClock{}.After(min(time.Millisecond<<min(*w, 10), longestWait)):
+	case <-clock.RealClock{}.After(min(time.Millisecond<<min(w.n, 10), longestWait)):
 		return nil
+	case <-w.over:
+	case <-ctx.Done():
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return context.Cause(ctx)
+		}
 	}
+	return apierrors.NewTooManyRequests(fmt.Sprintf("somebody is about to delete %s %q; try again", c.of.resource, c.name), 1)
 }

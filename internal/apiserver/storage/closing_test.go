@@ -4,7 +4,13 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -98,5 +104,67 @@ func TestSecondClosingWaits(t *testing.T) {
 	end(fmt.Errorf("the client is gone"))
 	if _, err := s.namespaces.close(ended, s.store.Client(), "team"); err == nil {
 		t.Error("it was closed twice")
+	}
+}
+
+// closedKV is an etcd in which the namespace is closed. Each transaction takes a while.
+type closedKV struct {
+	clientv3.KV
+	takes time.Duration
+}
+
+// Txn implements clientv3.KV.
+func (k closedKV) Txn(ctx context.Context) clientv3.Txn {
+	return closedTxn{commit: func() (*clientv3.TxnResponse, error) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(k.takes):
+		}
+		result := func(kvs ...*mvccpb.KeyValue) *etcdserverpb.ResponseOp {
+			return &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{Kvs: kvs}}}
+		}
+		return &clientv3.TxnResponse{Responses: []*etcdserverpb.ResponseOp{result(), result(&mvccpb.KeyValue{}), result(&mvccpb.KeyValue{})}}, nil
+	}}
+}
+
+type closedTxn struct {
+	clientv3.Txn
+	commit func() (*clientv3.TxnResponse, error)
+}
+
+// If implements clientv3.Txn.
+func (t closedTxn) If(...clientv3.Cmp) clientv3.Txn { return t }
+
+// Then implements clientv3.Txn.
+func (t closedTxn) Then(...clientv3.Op) clientv3.Txn { return t }
+
+// Else implements clientv3.Txn.
+func (t closedTxn) Else(...clientv3.Op) clientv3.Txn { return t }
+
+// Commit implements clientv3.Txn.
+func (t closedTxn) Commit() (*clientv3.TxnResponse, error) { return t.commit() }
+
+// TestR28_CreationInAClosedNamespaceIsTriedAgain: a creation that has waited for long enough tells the client to try again,
+// before the call to etcd times out, however slow etcd is, and whatever timeout the client has set.
+func TestR28_CreationInAClosedNamespaceIsTriedAgain(t *testing.T) {
+	for name, c := range map[string]struct{ takes, timeout time.Duration }{
+		"fast":              {time.Millisecond, time.Minute},
+		"slow":              {time.Second, time.Minute},
+		"a shorter timeout": {time.Microsecond, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
+				defer cancel()
+				namespaces := &containers{resource: corev1.Resource("namespaces")}
+				namespaces.open(&containerReader{prefix: "/registry/namespaces/"})
+				client := statusErrors{resourceClient{kv: closedKV{takes: c.takes}, namespaces: namespaces, resource: corev1.Resource("configmaps"), prefix: "/registry/configmaps/"}}
+				_, err := client.OptimisticPut(ctx, "/registry/configmaps/team/a", nil, 0, etcdkubernetes.PutOptions{})
+				if seconds, isDelayed := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !isDelayed || seconds != 1 {
+					t.Errorf("%v, want that the client tries again", err)
+				}
+			})
+		})
 	}
 }

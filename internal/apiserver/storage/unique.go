@@ -17,9 +17,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
-// uniquePrefix is the prefix of the keys that reserve unique values. Nothing lists or watches it.
-const uniquePrefix = "/coppice/unique"
-
 // Unique defines, by resource, the values that no two objects may share.
 type Unique map[schema.GroupResource]Values
 
@@ -31,7 +28,8 @@ func (v Values) in(s *etcd.Store, resource schema.GroupResource, reader objectRe
 	if v == nil {
 		return nil
 	}
-	return &uniqueKeys{kv: s.Client().KV, values: v, prefix: path.Join(uniquePrefix, resource.Group, resource.Resource) + "/", reader: reader}
+	prefix := s.UniquePrefix() + path.Join(resource.Group, resource.Resource) + "/"
+	return &uniqueKeys{kv: s.Client().KV, values: v, prefix: prefix, reader: reader}
 }
 
 // uniqueKeys keeps, beside each object of a resource, one key for each of its unique values. The
@@ -47,7 +45,7 @@ type uniqueKeys struct {
 
 // reservations are the keys that a write adds and removes.
 type reservations struct {
-	holder    string // the object's own key, which is the value of the added keys
+	holder    string // the object's own key, which is the value of the keys
 	add, drop []string
 	prefix    string
 }
@@ -66,7 +64,7 @@ func (c reservations) writes() []clientv3.Op {
 		ops = append(ops, clientv3.OpPut(c.prefix+value, c.holder))
 	}
 	for _, value := range c.drop {
-		ops = append(ops, clientv3.OpDelete(c.prefix+value))
+		ops = append(ops, etcd.Release(c.prefix+value, c.holder))
 	}
 	return ops
 }
@@ -187,7 +185,7 @@ func (u *uniqueKeys) remove(
 	if err != nil {
 		return etcdkubernetes.DeleteResponse{}, fmt.Errorf("free what %s has: %w", key, err)
 	}
-	c := reservations{drop: old, prefix: u.prefix}
+	c := reservations{holder: key, drop: old, prefix: u.prefix}
 	txn, err := u.kv.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", expectedRevision)).
 		Then(append(c.writes(), clientv3.OpDelete(key))...).

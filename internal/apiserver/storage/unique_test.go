@@ -20,7 +20,9 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/testing/etcdcluster"
 )
 
 // valuesOf returns the values of a ConfigMap's entries, which are unique in these tests.
@@ -55,12 +57,13 @@ func (o objects) make(name string, values ...string) error {
 // held returns the reservations, as value=name.
 func (s *Stack) held(t *testing.T) string {
 	t.Helper()
-	r, err := s.store.Client().Get(context.Background(), uniquePrefix, clientv3.WithPrefix())
+	prefix := s.store.UniquePrefix()
+	r, err := s.store.Client().Get(context.Background(), prefix, clientv3.WithPrefix())
 	must(t, err)
 	var held []string
 	for _, kv := range r.Kvs {
 		holder := string(kv.Value)
-		held = append(held, strings.TrimPrefix(string(kv.Key), uniquePrefix+"/uniques/")+"="+holder[strings.LastIndex(holder, "/")+1:])
+		held = append(held, strings.TrimPrefix(string(kv.Key), prefix+"uniques/")+"="+holder[strings.LastIndex(holder, "/")+1:])
 	}
 	return strings.Join(held, " ")
 }
@@ -130,6 +133,54 @@ func readerOf(t *testing.T) objectReader {
 	codec := builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion)
 	decoder, transformer := markCorrupt(etcd3.NewDefaultDecoder(codec, apistorage.APIObjectVersioner{}), identity.NewEncryptCheckTransformer(), new(atomic.Bool))
 	return objectReader{decoder: decoder, transformer: transformer, newFunc: func() runtime.Object { return &corev1.ConfigMap{} }}
+}
+
+// TestRemovedObjectKeepsTheValueOfAnother checks that the removal of an object frees no value that another object has
+// reserved.
+func TestRemovedObjectKeepsTheValueOfAnother(t *testing.T) {
+	s := open(t)
+	o := s.uniqueStorage(t)
+	must(t, o.make("a", "1", "2", "3"))
+	for _, value := range []string{"1", "2"} {
+		_, err := s.store.Client().Put(t.Context(), s.store.UniquePrefix()+"uniques/"+value, "/registry/uniques/default/b")
+		must(t, err)
+	}
+	must(t, o.change("default", "a", having("2", "3")))
+	if held := s.held(t); held != "1=b 2=b 3=a" {
+		t.Errorf("after a change: %s", held)
+	}
+	must(t, o.remove("default", "a"))
+	if held := s.held(t); held != "1=b 2=b" {
+		t.Errorf("after the removal: %s", held)
+	}
+}
+
+// TestUniqueValuesArePerPrefix checks that control planes that share etcd, with different prefixes, share no values, and
+// that the reservations of the default prefix are where they always were.
+func TestUniqueValuesArePerPrefix(t *testing.T) {
+	cluster := etcdcluster.Start(t, 1, nil)
+	for _, prefix := range []string{"", "/a", "/b", "/a/b"} {
+		store, err := etcd.Connect(t.Context(), etcd.Cluster{Servers: cluster.URLs(), Prefix: prefix})
+		must(t, err)
+		s := on(t, store)
+		o := s.uniqueStorage(t)
+		must(t, o.make("a", "1"))
+		if _, ok := errors.AsType[allocation.TakenError](o.make("b", "1")); !ok {
+			t.Errorf("%q: two objects have the same value", prefix)
+		}
+		if held := s.held(t); held != "1=a" {
+			t.Errorf("%q: held: %s", prefix, held)
+		}
+		if prefix == "/b" { // the others keep theirs
+			must(t, o.remove("default", "a"))
+			if held := s.held(t); held != "" {
+				t.Errorf("%q: held after the removal: %s", prefix, held)
+			}
+		}
+		if of := store.UniquePrefix(); prefix == "" && of != "/coppice/unique/" {
+			t.Errorf("the reservations of the default prefix are below %s", of)
+		}
+	}
 }
 
 // Exactly one of several concurrent writers gets a value. Afterwards, no object holds values that

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -122,6 +124,24 @@ spec: {replicas: 2, selector: {matchLabels: {app: web}}, template: {metadata: {l
 	}
 	if _, err := update(five); !apierrors.IsConflict(err) {
 		t.Errorf("an old resourceVersion: %v", err)
+	}
+	patch := func(uid types.UID) error {
+		patched := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, before runtime.Object) (runtime.Object, error) {
+			six := before.DeepCopyObject().(*autoscalingv1.Scale)
+			six.UID, six.Spec.Replicas = uid, 6
+			return six, nil
+		})
+		_, _, err := scale.Update(ctx, "web", patched, nil, nil, false, &metav1.UpdateOptions{})
+		return err
+	}
+	want := `Operation cannot be fulfilled on deployments/scale.apps "web": Precondition failed: UID in precondition: other, UID in object meta: ` + string(s.UID)
+	if err := patch("other"); !apierrors.IsConflict(err) || err.Error() != want {
+		t.Errorf("a patch with another UID: %v", err)
+	}
+	for _, uid := range []types.UID{"", s.UID} {
+		if err := patch(uid); err != nil {
+			t.Errorf("a patch with the UID %q: %v", uid, err)
+		}
 	}
 	negative := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: autoscalingv1.ScaleSpec{Replicas: -1}}
 	if _, err := update(negative); !apierrors.IsInvalid(err) {

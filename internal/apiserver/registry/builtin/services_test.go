@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 )
@@ -163,6 +164,33 @@ func TestServiceAsksForAValue(t *testing.T) {
 	// An update keeps the values of the service, even if the client sends them.
 	if _, err := p.replace(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 81, nodePort: 30001}]")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestServiceAddressHasOneSpelling checks that all spellings of an IPv6 address are one address, which its service frees.
+func TestServiceAddressHasOneSpelling(t *testing.T) {
+	spellings := []string{"fd00::a", "fd00:0::A", "fd00:0:0:0:0:0:0:a", "FD00::000A"}
+	for _, first := range spellings {
+		p := servicesIn(t, "fd00::/112")
+		for range 2 {
+			obj, err := p.try(service("a", "clusterIP: \""+first+"\", ports: [{port: 80}]"))
+			if got := specOf(t, obj, err).ClusterIP; got != first {
+				t.Errorf("%s is stored as %s", first, got)
+			}
+			for _, second := range spellings {
+				_, err := p.try(service("b", "clusterIP: \""+second+"\", ports: [{port: 80}]"))
+				if want := "failed to allocate IP fd00::a: provided IP is already allocated"; !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s beside %s: %v", second, first, err)
+				}
+			}
+			if _, err := p.replace(service("a", "clusterIP: \""+first+"\", ports: [{port: 81}]")); err != nil {
+				t.Error(err)
+			}
+			services := p.mains["services"]
+			if _, _, err := services.Delete(requestContext(services.Resource), "a", nil, &metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 

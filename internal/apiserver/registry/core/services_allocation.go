@@ -102,7 +102,14 @@ func (r ServiceRanges) family() corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-func addressValue(ip string) string   { return "clusterIP/" + ip }
+// addressValue returns the value of an address, which is the same for all spellings: fd00::a is also fd00:0::A.
+func addressValue(ip string) string {
+	if address, err := netip.ParseAddr(ip); err == nil { // validation reports an error
+		ip = address.String()
+	}
+	return "clusterIP/" + ip
+}
+
 func nodePortValue(port int32) string { return "nodePort/" + strconv.Itoa(int(port)) }
 
 // serviceValues returns the unique values of a service.
