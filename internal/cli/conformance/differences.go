@@ -70,8 +70,8 @@ func repeatedDeletesAddNothing() probe.Difference {
 func statusHasTheVersion() probe.Difference {
 	return probe.Difference{
 		Of: probe.APIServer, Rules: "R20",
-		Ours:     "The Status of a DELETE has the resourceVersion of the deletion (R20), as in newer versions of upstream.",
-		Upstream: "older versions leave it out",
+		Ours:     "The Status of a DELETE has the resourceVersion of the deletion (R20).",
+		Upstream: "versions before 1.38 leave it out",
 	}
 }
 
