@@ -64,7 +64,7 @@ func (l lookup) find(ctx context.Context) (string, error) {
 const howToGet = "Get it with one of\n" +
 	"  go install github.com/coppice-dev/coppice/cmd/coppice@latest   # into PATH\n" +
 	"  go get -tool github.com/coppice-dev/coppice/cmd/coppice        # in a module of its own: it raises versions of k8s.io\n" +
-	"or name one with COPPICE_BIN=/path/to/coppice"
+	"(both need a release), or build one in a checkout with make build, and name it with COPPICE_BIN=/path/to/coppice"
 
 // goTool returns the binary that go tool coppice runs. It builds it if need be.
 func goTool(ctx context.Context) (string, error) {

@@ -72,8 +72,8 @@ checks that the server has the APIs and rights that the collector needs. It prin
 that begins with "collecting" when it has read all objects, and runs until it is stopped.
 
 A server needs one collector. kube-controller-manager has one, too. Switch it off there
-with --controllers=*,-garbage-collector-controller. A second collector does no harm, and
-has no use. See docs/collect.md.
+with --controllers=*,-garbage-collector-controller. While both run, nothing breaks, but the
+deletions of kube-controller-manager do not follow these rules. See docs/collect.md.
 
 --controllers=namespace adds the namespace controller. Use it only if no other controller
 deletes the contents of terminating namespaces.

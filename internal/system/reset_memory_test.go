@@ -40,15 +40,15 @@ func TestResetsKeepNoMemory(t *testing.T) {
 		for range more {
 			cycle()
 		}
-		heapAfter, goroutinesAfter := liveHeap()
+		var heapAfter uint64
+		var goroutinesAfter int
+		// On a busy machine, goroutines of the last resets are still ending.
+		err = becomesTrue(ctx, "resets keep nothing", func(context.Context) (bool, error) {
+			heapAfter, goroutinesAfter = liveHeap()
+			return heapAfter <= heap+growth && goroutinesAfter < goroutines+more, nil
+		})
 		t.Logf("after %d more resets: heap %d kB, before %d kB; %d goroutines, before %d", more, heapAfter>>10, heap>>10, goroutinesAfter, goroutines)
-		if heapAfter > heap+growth {
-			t.Errorf("the heap has grown from %d to %d bytes in %d resets", heap, heapAfter, more)
-		}
-		if goroutinesAfter >= goroutines+more {
-			t.Errorf("there are %d goroutines after %d resets more, before %d", goroutinesAfter, more, goroutines)
-		}
-		return nil
+		return err
 	})
 }
 

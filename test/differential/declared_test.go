@@ -22,7 +22,7 @@ func declared(r request, before []unstructured.Unstructured, ours, theirs outcom
 		return "a dry run of a DELETE that would remove the object answers as the DELETE would"
 	}
 	if r.version == "current" && ours.Code == http.StatusOK && theirs.Code == http.StatusConflict {
-		return "R17: a resourceVersion is checked once, where upstream changes the object itself and then finds it changed"
+		return "R17: a resourceVersion is checked with the object; where the options remove its last finalizer, upstream compares it with an empty one"
 	}
 	isOfActiveNamespace := r.kind.kind == "Namespace" && theirs.Code == http.StatusOK && isActive(before)
 	if isOfActiveNamespace && theirs.After != nil && (ours.After == nil || len(r.options.DryRun) > 0 && isFree(&before[0])) {

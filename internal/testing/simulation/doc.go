@@ -17,7 +17,7 @@
 // # What is checked
 //
 // After each write of the collector, oracle.go checks it against all objects of the server: the
-// invariants S1 to S7 in docs/semantics.md, and the rules for writes. At rest no work may be left
+// invariants S1 to S5 and S7 in docs/semantics.md, and the rules for writes. At rest no work may be left
 // (L1, L2), the graph must match the server's objects (S9), and no more requests may be sent (L4).
 // The oracle shares no decision with the collector: rules.go states the rules a second time, slowly
 // and obviously, over the server's own objects, including the meaning of finalizers and blocking
