@@ -44,9 +44,12 @@ func main() {
 	os.Exit(cli.RunNamed(ctx, os.Args[0], args, streams))
 }
 
-// catchesSignals reports whether the command handles SIGTERM and Ctrl-C, and cleans up before it ends.
+// catchesSignals reports whether the command handles SIGTERM and Ctrl-C, and cleans up before it ends. That includes
+// all commands that write to a server or to a file: they end after the write under way, and report what they wrote.
 func catchesSignals(args []string) bool {
-	return len(args) > 0 && slices.Contains([]string{"up", "collect", "node", "demo", "web", "conformance", "snapshot", "wait", "delete"}, args[0])
+	return len(args) > 0 && slices.Contains([]string{
+		"up", "collect", "node", "demo", "web", "conformance", "snapshot", "wait", "preview", "delete", "undo", "protect", "unprotect", "audit",
+	}, args[0])
 }
 
 // runsControlPlane reports whether the command serves requests until it is stopped. The root

@@ -63,7 +63,7 @@ checks that could not be made, and do not count.`,
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "table", "format of the findings: "+strings.Join(audit.Formats(), ", "))
 	flags.StringVar(&f.baseline, "baseline", "", "leave out the findings of this file")
-	flags.StringVar(&f.writeBaseline, "write-baseline", "", "write the findings to this file, as a baseline for later")
+	flags.StringVar(&f.writeBaseline, "write-baseline", "", "write the findings, also the accepted ones, to this file, as a baseline for later")
 	flags.DurationVar(&f.options.Long, "terminating", audit.DefaultLong, "report objects that should have been gone for this long")
 	flags.BoolVar(&f.fix, "fix", false, "remove owner references that are provably wrong, after asking")
 	flags.BoolVar(&f.yes, "yes", false, "with --fix: do not ask")
@@ -81,9 +81,7 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	case f.options.Long <= 0:
 		return usageError{errors.New("--terminating must be more than 0")}
 	}
-	if !f.cluster.allNamespaces {
-		f.options.Namespace = *f.cluster.kube.Namespace
-	}
+	f.options.Namespace = f.cluster.confined()
 	known, err := readBaseline(f.baseline)
 	if err != nil {
 		return err
@@ -97,7 +95,8 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 		return err
 	}
 	printUnread(s.Err, inventory.TextsOf(cluster.Inventory.Unread))
-	report := cluster.Audit(c.Context(), f.options).Without(known)
+	whole := cluster.Audit(c.Context(), f.options)
+	report := whole.Without(known)
 	text, err := report.Encode(f.output)
 	if err != nil {
 		return err
@@ -106,7 +105,7 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 		return err
 	}
 	if f.writeBaseline != "" {
-		return writeBaseline(f.writeBaseline, report.Baseline())
+		return writeBaseline(f.writeBaseline, whole.Baseline()) // the accepted findings stay accepted
 	}
 	if f.fix {
 		fixed, err := fix(c.Context(), sources.Config, cluster.Inventory, audit.Fixes(cluster.Inventory, report.Findings), f.yes, s)

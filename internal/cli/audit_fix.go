@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,7 +26,7 @@ import (
 const fieldManager = "coppice-audit"
 
 // fix prints the references that it would remove, asks the user, and removes them. It returns the repaired findings.
-// An object that has changed since it was read stays unchanged.
+// An object that has changed since it was read stays unchanged. If ctx ends, the write under way is completed.
 func fix(ctx context.Context, config *rest.Config, inv *inventory.Inventory, fixes []audit.Fix, confirmed bool, s Streams) (audit.Baseline, error) { //nolint:revive // --yes
 	if len(fixes) == 0 {
 		fmt.Fprintln(s.Err, "no finding can be repaired automatically")
@@ -36,7 +37,7 @@ func fix(ctx context.Context, config *rest.Config, inv *inventory.Inventory, fix
 			terminal.Fprintf(s.Err, "remove from %s%s the reference to %s %s: %s\n", f.Object, inNamespace(f.Object.Namespace), f.Removes[i].Owner.Kind, f.Removes[i].Owner.Name, f.Removes[i].Message)
 		}
 	}
-	if !confirmed && !confirm(s) {
+	if !confirmed && !confirm(ctx, s) {
 		return audit.Baseline{}, errors.New("not confirmed: nothing was changed")
 	}
 	client, err := metadata.NewForConfig(config)
@@ -45,14 +46,20 @@ func fix(ctx context.Context, config *rest.Config, inv *inventory.Inventory, fix
 	}
 	var done audit.Report
 	var failures []error
-	for _, f := range fixes {
+	repaired := 0
+	for n, f := range fixes {
+		if ctx.Err() != nil {
+			failures = append(failures, fmt.Errorf("interrupted: %s", english.Plural(len(fixes)-n, "object was not looked at", "objects were not looked at")))
+			break
+		}
 		if err := apply(ctx, client, inv, f); err != nil {
 			failures = append(failures, fmt.Errorf("%s%s is unchanged: %w", f.Object, inNamespace(f.Object.Namespace), err))
 			continue
 		}
+		repaired++
 		done.Findings = append(done.Findings, f.Removes...)
 	}
-	terminal.Fprintf(s.Err, "%d of %d objects repaired\n", len(fixes)-len(failures), len(fixes))
+	terminal.Fprintf(s.Err, "%d of %d objects repaired\n", repaired, len(fixes))
 	return done.Baseline(), errors.Join(failures...)
 }
 
@@ -63,14 +70,23 @@ func inNamespace(namespace string) string {
 	return " in namespace " + namespace
 }
 
-// confirm asks the user. Only "yes" confirms; the end of the input does not.
-func confirm(s Streams) bool {
+// confirm asks the user. Only "yes" confirms; the end of the input or of ctx does not.
+func confirm(ctx context.Context, s Streams) bool {
 	fmt.Fprint(s.Err, "Remove these references? Type yes: ")
 	if s.In == nil {
 		return false
 	}
-	line, err := bufio.NewReader(s.In).ReadString('\n')
-	return strings.TrimSpace(line) == "yes" && (err == nil || errors.Is(err, io.EOF))
+	answer := make(chan bool, 1)
+	go func() { // a read of the terminal does not end with ctx
+		line, err := bufio.NewReader(s.In).ReadString('\n')
+		answer <- strings.TrimSpace(line) == "yes" && (err == nil || errors.Is(err, io.EOF))
+	}()
+	select {
+	case yes := <-answer:
+		return yes
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // apply verifies that the owners whose references a fix removes do not exist, and sends the fix.
@@ -85,7 +101,8 @@ func apply(ctx context.Context, client metadata.Interface, inv *inventory.Invent
 		return err
 	}
 	resource := schema.GroupVersionResource{Group: f.Object.Group, Version: f.Object.Version, Resource: f.Object.Resource}
-	_, err = client.Resource(resource).Namespace(f.Object.Namespace).Patch(ctx, f.Object.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	// A write that was cancelled may have been made all the same, and the report would be wrong.
+	_, err = client.Resource(resource).Namespace(f.Object.Namespace).Patch(context.WithoutCancel(ctx), f.Object.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
 		return fmt.Errorf("it has changed since it was read: %w", err)
 	}

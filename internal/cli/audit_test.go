@@ -1,9 +1,20 @@
 package cli
 
 import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/testing/wireserver"
+	"github.com/coppice-dev/coppice/internal/tools/audit"
 )
 
 // TestAuditUsage: an invalid command line is an error before any request.
@@ -31,8 +42,70 @@ func TestAuditUsage(t *testing.T) {
 // TestOnlyYesConfirms: only "yes" confirms.
 func TestOnlyYesConfirms(t *testing.T) {
 	for input, want := range map[string]bool{"yes\n": true, "yes": true, "y\n": false, "no\n": false, "": false, "\nyes\n": false} {
-		if got := confirm(Streams{In: strings.NewReader(input), Err: new(strings.Builder)}); got != want {
+		if got := confirm(t.Context(), Streams{In: strings.NewReader(input), Err: new(strings.Builder)}); got != want {
 			t.Errorf("%q: %v", input, got)
 		}
+	}
+	terminal, _ := io.Pipe() // on which nobody types
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if confirm(ctx, Streams{In: terminal, Err: new(strings.Builder)}) {
+		t.Error("Ctrl-C confirms")
+	}
+}
+
+// A baseline that is read and written keeps the accepted findings that are still there.
+func TestBaselineKeepsAcceptedFindings(t *testing.T) {
+	atHome(t)
+	cluster := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"})
+	server := httptest.NewServer(cluster)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "known.yaml")
+	accept := func(args ...string) string {
+		got := runFully(t.Context(), append([]string{"audit", "--server", server.URL, "--write-baseline", file}, args...)...)
+		if got.code != ExitOK {
+			t.Fatalf("exit code %d: %s%s", got.code, got.out, got.err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	cluster.Put("configmaps", wireserver.Owned("a", "a", "gone"))
+	first := accept()
+	if strings.Count(first, "owner-absent") != 1 {
+		t.Fatalf("the first baseline is\n%s", first)
+	}
+	cluster.Put("configmaps", wireserver.Owned("b", "b", "gone"))
+	if again := accept("--baseline", file); strings.Count(again, "owner-absent") != 2 {
+		t.Errorf("the second baseline is\n%s", again)
+	}
+}
+
+// Ctrl-C during --fix completes the write under way, which counts, and begins no other.
+func TestInterruptedFixIsReported(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var patched []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		interrupt()
+		patched = append(patched, r.Method+" "+r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}`)
+	}))
+	t.Cleanup(server.Close)
+	var fixes []audit.Fix
+	for _, name := range []string{"a", "b", "c"} {
+		object := audit.Object{Version: "v1", Resource: "configmaps", Namespace: "shop", Name: name}
+		fixes = append(fixes, audit.Fix{Object: object, Removes: []audit.Finding{{Object: object, Owner: &audit.Owner{Kind: "ConfigMap", Name: "gone"}}}})
+	}
+	var errs strings.Builder
+	_, err := fix(ctx, &rest.Config{Host: server.URL}, nil, fixes, true, Streams{Err: &errs})
+	if err == nil || err.Error() != "interrupted: 2 objects were not looked at" || !strings.Contains(errs.String(), "1 of 3 objects repaired\n") {
+		t.Errorf("%v\n%s", err, errs.String())
+	}
+	if want := []string{"PATCH /api/v1/namespaces/shop/configmaps/a"}; !slices.Equal(patched, want) {
+		t.Errorf("requests: %q, want %q", patched, want)
 	}
 }

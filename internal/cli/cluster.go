@@ -82,6 +82,15 @@ func (f *clusterFlags) namespace() (string, error) {
 	return namespace, nil
 }
 
+// confined returns the namespace to which --namespace confines an answer about all objects; empty for all namespaces,
+// which is the default.
+func (f *clusterFlags) confined() string {
+	if f.allNamespaces {
+		return ""
+	}
+	return *f.kube.Namespace
+}
+
 // sources returns the sources of answers: the cluster, and a collector at an address. progress shows the progress of
 // reading the cluster; it may be nil.
 func (f *clusterFlags) sources(address string, progress func(p reader.Progress, isDone bool)) (*ask.Sources, error) {
@@ -121,6 +130,16 @@ const addressUsage = `URL of a running collector, such as http://` + web.Default
 
 func (f *collectorFlags) add(c *cobra.Command) {
 	f.cluster.add(c)
+	f.addAddress(c)
+}
+
+// addServer adds the flags of a command whose answer is not about the objects in a namespace.
+func (f *collectorFlags) addServer(c *cobra.Command) {
+	f.cluster.addServer(c)
+	f.addAddress(c)
+}
+
+func (f *collectorFlags) addAddress(c *cobra.Command) {
 	c.Flags().StringVar(&f.address, "address", "", addressUsage+` (default: the API server of "coppice up")`)
 }
 

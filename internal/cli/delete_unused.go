@@ -82,6 +82,9 @@ func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams)
 	if err := f.check(c, args); err != nil {
 		return err
 	}
+	if err := f.backup.checkNew(); err != nil {
+		return err // before the wait
+	}
 	f.address = ask.NoCollector // the versions of the deleted objects have to be read
 	ctx, cancel := withTimeout(c.Context(), f.end.timeout)
 	defer cancel()
@@ -207,12 +210,18 @@ func (d *unusedDeletion) protect(ctx context.Context) (restore func() error, err
 	if err != nil {
 		return nil, err
 	}
-	if !facts.Enforces(ctx) {
+	enforces, err := facts.Enforces(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("nothing is deleted: it is unknown whether this server protects labelled objects, and without that it would delete the object although something begins to need it: %w", err)
+	}
+	if !enforces {
 		return nil, errors.New("this server does not protect labelled objects, and would delete the object although something begins to need it: docs/protect.md has the webhook that it needs")
 	}
 	before := d.target.Labels.Get(protection.Label)
-	p := facts.Protection(ctx, d.target)
+	p, err := facts.Protection(ctx, d.target)
 	switch {
+	case err != nil:
+		return nil, err
 	case p.Mode == protection.Unused && p.Enforced:
 		d.label = before
 		return func() error { return nil }, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,10 +79,10 @@ collector at --address that accepts the token of the kubeconfig or of --token.`,
 
 // in returns the namespace to which --namespace confines --all.
 func (f *explainFlags) in() string {
-	if !f.all || f.cluster.allNamespaces {
+	if !f.all {
 		return ""
 	}
-	return *f.cluster.kube.Namespace
+	return f.cluster.confined()
 }
 
 func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) error {
@@ -97,51 +98,59 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 	if err != nil {
 		return err
 	}
-	e := &explaining{sources: sources, format: f.output, s: s, question: ask.Existence{
+	e := &explaining{explain: sources.Explain, format: f.output, s: s, question: ask.Existence{
 		Objects: ask.Objects{Args: args, UIDs: f.uids}, All: f.all, In: f.in(), AuditLogs: f.auditLogs, Watch: f.watch,
 	}}
-	if err := e.once(c.Context()); err != nil || !f.watch {
+	if !f.watch {
+		_, err := e.once(c.Context())
 		return err
 	}
 	ticker := time.NewTicker(explainInterval)
 	defer ticker.Stop()
-	for {
-		select {
-		case <-c.Context().Done():
-			return nil
-		case <-ticker.C:
-		}
-		err := e.once(c.Context())
-		if missing, ok := errors.AsType[*ask.GoneError](err); ok {
-			terminal.Fprintf(s.Out, "%s is gone\n", missing.Object)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return e.watch(c.Context(), ticker.C)
 }
 
 // explaining prints explanations: one, or with --watch one after each change.
 type explaining struct {
-	sources  *ask.Sources
+	explain  func(context.Context, ask.Existence) (ask.Explanations, error)
 	question ask.Existence
 	format   string
 	s        Streams
 
-	outline string // of the last explanation
+	outline string   // of the last explanation
+	gone    []string // the objects that are gone by now
 }
 
-// once prints an explanation, unless its outline equals the last outline.
-func (e *explaining) once(ctx context.Context) error {
-	answer, err := e.sources.Explain(ctx, e.question)
+// watch prints an explanation at once and at each tick, until all named objects are gone.
+func (e *explaining) watch(ctx context.Context, ticks <-chan time.Time) error {
+	for {
+		remaining, err := e.once(ctx)
+		if err != nil || remaining == 0 && !e.question.All {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks:
+		}
+	}
+}
+
+// once prints an explanation, unless its outline equals the last outline, and returns the number of explained objects
+// that exist.
+func (e *explaining) once(ctx context.Context) (remaining int, err error) {
+	answer, err := e.explain(ctx, e.question)
 	isFirst := e.question.Before == nil
 	if isFirst {
 		printUnread(e.s.Err, answer.Unread)
 	}
-	if err != nil {
-		return err
+	if missing, ok := errors.AsType[*ask.GoneError](err); ok && !isFirst {
+		answer.Gone, err = []string{missing.Object}, nil
 	}
+	if err != nil {
+		return 0, err
+	}
+	e.sayGone(answer.Gone)
 	result := explainedGroups(answer.Groups, answer.Now)
 	if !e.question.All {
 		result = explainedObjects(answer.Objects, answer.Now)
@@ -154,7 +163,17 @@ func (e *explaining) once(ctx context.Context) error {
 		err = result.print(e.s.Out, e.format)
 	}
 	e.question.Before, e.outline = answer.Inventory, result.outline
-	return err
+	return len(answer.Objects), err
+}
+
+// sayGone names the objects that are gone since the last explanation. Programs get an explanation without them.
+func (e *explaining) sayGone(gone []string) {
+	for _, name := range gone {
+		if e.format == "text" && !slices.Contains(e.gone, name) {
+			terminal.Fprintf(e.s.Out, "%s is gone\n", name)
+		}
+	}
+	e.gone = gone
 }
 
 // explained is the output of an explanation.

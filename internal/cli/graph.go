@@ -28,9 +28,10 @@ func newGraph(s Streams) *cobra.Command {
 		Use:   "graph [TYPE/NAME ... | TYPE [NAME ...]]",
 		Short: "Show who owns whom, in any cluster",
 		Long: `Prints owners and their dependents, with invalid owner references and deletions in progress.
-Without arguments, the graph has all objects that own or are owned. With named objects, it
-has all objects that are connected with them; with --up only their owners, with --down only
-their dependents, direct and indirect.
+Without arguments, the graph has all objects that own or are owned; with -n only those of a
+namespace, with their owners and dependents elsewhere. With named objects, it has all objects
+that are connected with them; with --up only their owners, with --down only their dependents,
+direct and indirect.
 
 The command reads the metadata of all objects in the cluster that kubectl would use, and
 changes nothing. A control plane of "coppice up", or a "coppice collect" at --address,
@@ -88,6 +89,9 @@ func graph(c *cobra.Command, f graphFlags, args []string, s Streams) error {
 	printUnread(s.Err, answer.Unread)
 	if err != nil {
 		return err
+	}
+	if namespace := f.cluster.confined(); namespace != "" && !named {
+		answer.Graph = answer.In(namespace)
 	}
 	text, err := answer.Encode(format)
 	if err != nil {

@@ -22,7 +22,11 @@ import (
 )
 
 // backupFlags name the file of a backup and the file with its key.
-type backupFlags struct{ file, key string }
+type backupFlags struct {
+	file, key string
+
+	own os.FileInfo // of the file that this command has written; nil for none
+}
 
 func (f *backupFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.file, "backup", "", "new file for an encrypted backup of all deleted objects, for coppice undo")
@@ -51,8 +55,8 @@ func (f *previewFlags) keep(ctx context.Context, r preview.Report, args []string
 	if f.backup.file == "" {
 		return nil
 	}
-	if _, err := os.Lstat(f.backup.file); err == nil {
-		return fmt.Errorf("--backup: %s already exists: name another file, or remove it", f.backup.file)
+	if err := f.backup.checkNew(); err != nil {
+		return err
 	}
 	if !f.released && slices.ContainsFunc(r.Objects, func(o preview.ObjectReport) bool { return o.Fate == preview.Waiting }) {
 		later := *f
@@ -64,6 +68,35 @@ func (f *previewFlags) keep(ctx context.Context, r preview.Report, args []string
 		r = predicted.report
 	}
 	return f.backup.write(ctx, &f.cluster, r, s)
+}
+
+// checkNew returns an error if there is a file already that this command has not written.
+func (f *backupFlags) checkNew() error {
+	if f.file == "" {
+		return nil
+	}
+	if there, err := os.Lstat(f.file); err == nil && !os.SameFile(there, f.own) {
+		return fmt.Errorf("--backup: %s already exists: name another file, or remove it", f.file)
+	}
+	return nil
+}
+
+// save writes the file. It replaces the one of an earlier attempt of this command.
+func (f *backupFlags) save(content []byte) error {
+	if err := f.checkNew(); err != nil {
+		return err
+	}
+	if f.own != nil {
+		if err := os.Remove(f.file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("replace the backup of the last attempt: %w", err)
+		}
+	}
+	if err := backup.Write(f.file, content); err != nil {
+		return err
+	}
+	var err error
+	f.own, err = os.Lstat(f.file)
+	return err
 }
 
 // write backs up the objects that a preview predicts to be removed. It returns an error if the backup is incomplete.
@@ -100,7 +133,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	if err != nil {
 		return err
 	}
-	if err := backup.Write(f.file, content); err != nil {
+	if err := f.save(content); err != nil {
 		return err
 	}
 	missed = append(unserved, missed...)
@@ -127,6 +160,9 @@ func readBackup(file, keyFile string) ([]undo.Kept, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the backup: %w", err)
+	}
+	if _, err := backup.ReadHeader(content); err != nil { // before the key, which may be missing as there never was a backup
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	path, err := keyPath(keyFile)
 	if err != nil {

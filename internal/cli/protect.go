@@ -177,7 +177,7 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 		}
 		return outliving(slices.Concat(before.Outlives, w.outlived))
 	})
-	if len(w.done) > 0 {
+	if len(w.done) > 0 && ctx.Err() == nil {
 		w.warnUnenforced(ctx)
 	}
 	return errors.Join(err, w.print())
@@ -278,7 +278,9 @@ func outlivedBy(outlived []protection.Outlived) string {
 
 // protecting changes the protection of objects, one after the other.
 type protecting struct {
-	ctx      context.Context //nolint:containedctx // of one command
+	// writes does not end with ctx: a write that was cancelled may have been made all the same.
+	ctx, writes context.Context //nolint:containedctx // of one command
+
 	flags    *protectFlags
 	args     []string
 	client   metadata.Interface
@@ -304,7 +306,7 @@ func (f *protectFlags) begin(ctx context.Context, args []string, s Streams) (*pr
 	if err != nil {
 		return nil, err
 	}
-	w := &protecting{ctx: ctx, flags: f, args: args, s: s, warnings: &serverWarnings{s: s}}
+	w := &protecting{ctx: ctx, writes: context.WithoutCancel(ctx), flags: f, args: args, s: s, warnings: &serverWarnings{s: s}}
 	config = rest.CopyConfig(config)
 	config.WarningHandlerWithContext = w.warnings
 	if w.client, err = metadata.NewForConfig(config); err != nil {
@@ -395,6 +397,9 @@ func (w *protecting) each(change changing) error {
 func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change changing) (protectedObject, error) {
 	objects, uid := w.client.Resource(mapping.Resource).Namespace(m.GetNamespace()), m.GetUID()
 	for range protectTries {
+		if w.ctx.Err() != nil {
+			return protectedObject{}, fmt.Errorf("interrupted before its turn: %w", w.ctx.Err())
+		}
 		next, err := change(mapping, m)
 		if err != nil {
 			return protectedObject{}, err

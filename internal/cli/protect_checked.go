@@ -70,7 +70,7 @@ func (w *protecting) apply(objects metadata.ResourceInterface, m metav1.Object, 
 	if err != nil || patch == nil {
 		return false, errors.Join(err, unchecked)
 	}
-	_, err = objects.Patch(w.ctx, m.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
+	_, err = objects.Patch(w.writes, m.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
 	w.warnings.print(w.warnings.take())
 	return true, err
 }

@@ -41,7 +41,7 @@ func TestR28_ProtectHasEntriesChecked(t *testing.T) {
 		"unprotect":                {false, "always", false, ask, []string{""}, "warning: " + ask + "\n", false},
 	} {
 		var stderr bytes.Buffer
-		w := &protecting{ctx: t.Context(), checks: test.checks, warnings: &serverWarnings{s: Streams{Err: &stderr}}}
+		w := &protecting{ctx: t.Context(), writes: t.Context(), checks: test.checks, warnings: &serverWarnings{s: Streams{Err: &stderr}}}
 		var got []string
 		server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 			patch, _ := io.ReadAll(r.Body)

@@ -1,11 +1,19 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -90,5 +98,38 @@ func TestSameOther(t *testing.T) {
 		if got := same(a, test.b, "shop"); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// Ctrl-C completes the write under way, which the command reports, and begins no other.
+func TestInterruptedProtectionIsReported(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		interrupt()
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}`)
+	}))
+	t.Cleanup(server.Close)
+	var f protectFlags
+	c := &cobra.Command{}
+	f.add(c)
+	if err := c.ParseFlags([]string{"--server", server.URL}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := f.begin(ctx, []string{"configmap/a"}, Streams{Out: io.Discard, Err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapping := &meta.RESTMapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}
+	always := func(*meta.RESTMapping, metav1.Object) (protection.Protection, error) {
+		return protection.New(string(protection.Always), ""), nil
+	}
+	first, err := w.write(mapping, &metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a"}, always)
+	if err != nil || !first.Changed {
+		t.Errorf("the write under way: %v, %+v", err, first)
+	}
+	if _, err := w.write(mapping, &metav1.ObjectMeta{Namespace: "shop", Name: "b", UID: "b"}, always); !errors.Is(err, context.Canceled) {
+		t.Errorf("the next write: %v", err)
 	}
 }

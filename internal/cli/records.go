@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -32,7 +33,7 @@ func newRecords(s Streams) *cobra.Command {
 		Use:   "records [TYPE/NAME ... | TYPE NAME ...]",
 		Short: "Show what a running collector did, and why",
 		Long: `Prints the latest changes that a running collector made, each with its reason, to all objects
-that you may list, or to the named objects, which may be gone.
+that you may list, with -n to those of a namespace, or to the named objects, which may be gone.
 
 The answer comes from the API server that kubectl would use if "coppice up" runs it, and from
 the "coppice collect" at --address otherwise, which authenticates you through its API server.`,
@@ -60,7 +61,10 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 	if err != nil {
 		return err
 	}
-	objects := ask.Objects{Args: args}
+	objects, in := ask.Objects{Args: args}, ""
+	if objects.IsEmpty() {
+		in = f.ask.cluster.confined()
+	}
 	if err := collector.Check(objects); err != nil {
 		return err
 	}
@@ -68,17 +72,33 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 		if f.output == "table" {
 			terminal.Fprintf(s.Out, recordRow, "TIME", "ACTION", "OBJECT", "WHY")
 		}
-		return collector.WatchRecords(c.Context(), objects, func(r report.Record) error { return writeRecord(s.Out, f.output, r) })
+		return collector.WatchRecords(c.Context(), objects, func(r report.Record) error {
+			if !isRecordIn(in, &r) {
+				return nil
+			}
+			return writeRecord(s.Out, f.output, r)
+		})
 	}
 	list, err := collector.Records(c.Context(), objects)
 	if err != nil {
 		return err
 	}
 	printUnread(s.Err, list.Unread)
+	list.Items = slices.DeleteFunc(list.Items, func(r report.Record) bool { return !isRecordIn(in, &r) })
 	if f.output != "table" {
 		return writeAs(s.Out, f.output, list)
 	}
 	return writeRecords(s.Out, list.Items)
+}
+
+// isRecordIn reports whether a record is about a namespace or an object in it. An empty namespace stands for all.
+func isRecordIn(namespace string, r *report.Record) bool {
+	return isIn(namespace, r.Object.Kind, r.Object.Namespace, r.Object.Name)
+}
+
+// isIn reports whether an object is in a namespace, or is the namespace. An empty namespace stands for all.
+func isIn(namespace, kind, of, name string) bool {
+	return namespace == "" || of == namespace || kind == "Namespace" && of == "" && name == namespace
 }
 
 func writeRecords(w io.Writer, all []report.Record) error {

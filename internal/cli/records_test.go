@@ -138,6 +138,53 @@ func TestAskACollector(t *testing.T) {
 	}
 }
 
+// --namespace confines an answer about all objects, and is no flag of a command whose answer has no namespaces.
+func TestNamespaceConfinesAnswers(t *testing.T) {
+	atHome(t)
+	var asked string
+	address := runningCollector(t, &asked)
+	config := hers(t)
+	const settings, node, web = "ConfigMap shop/settings", "Node n1", "Deployment.apps shop/web"
+	for _, c := range []struct {
+		line     string
+		code     int
+		has, not []string // on stdout and stderr
+	}{
+		{"records -n shop", ExitOK, []string{settings}, []string{node}},
+		{"records -n other -o json", ExitOK, []string{`"items": []`}, []string{"settings", "n1"}},
+		{"records -A", ExitOK, []string{settings, node}, nil},
+		{"records -n shop --watch", ExitFailed, []string{settings}, []string{node}},
+		{"records -A cm/settings", ExitUsage, []string{"a name needs a namespace: leave out --all-namespaces"}, nil},
+		{"stories -n shop", ExitOK, []string{web}, []string{node}},
+		{"stories -n other", ExitOK, []string{"WAITING"}, []string{web, node}},
+		{"stories -A", ExitOK, []string{web, node}, nil},
+		{"stories -n other --watch", ExitFailed, []string{"WAITING"}, []string{web}},
+		{"stories uid-web -n other", ExitOK, []string{web}, nil},
+		{"stories uid-web -n other --watch", ExitOK, []string{web}, nil},
+		{"graph pod/web-1 --up -n shop", ExitOK, []string{"Pod shop/web-1"}, nil},
+		{"status -n shop", ExitUsage, []string{"unknown shorthand flag: 'n'"}, nil},
+		{"status -A", ExitUsage, []string{"unknown shorthand flag: 'A'"}, nil},
+		{"web -n shop", ExitUsage, []string{"unknown shorthand flag: 'n'"}, nil},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			got := runFully(t.Context(), append(strings.Fields(c.line), "--kubeconfig", config, "--address", address)...)
+			if got.code != c.code {
+				t.Errorf("exit code %d, want %d", got.code, c.code)
+			}
+			for _, text := range c.has {
+				if !strings.Contains(got.out+got.err, text) {
+					t.Errorf("no %q in\n%s%s", text, got.out, got.err)
+				}
+			}
+			for _, text := range c.not {
+				if strings.Contains(got.out, text) {
+					t.Errorf("%q is in\n%s", text, got.out)
+				}
+			}
+		})
+	}
+}
+
 // runFully runs a command line to its end.
 func runFully(ctx context.Context, args ...string) ran {
 	var out, errs bytes.Buffer

@@ -44,7 +44,7 @@ the "coppice collect" at --address otherwise, which authenticates you through it
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return status(c.Context(), f, s) },
 	}
-	f.ask.add(c)
+	f.ask.addServer(c)
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
 	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("ask again every %s and print changes, until stopped", statusInterval))
@@ -93,9 +93,14 @@ func statusOnce(ctx context.Context, collector *ask.Collector, format, before st
 	} else {
 		err = writeAs(&text, format, now)
 	}
-	if err == nil && text.String() != before {
-		_, err = io.WriteString(s.Out, text.String())
+	if err != nil || text.String() == before {
+		return text.String(), err
 	}
+	output := text.String()
+	if format == "yaml" && before != "" {
+		output = "---\n" + output // between two documents
+	}
+	_, err = io.WriteString(s.Out, output)
 	return text.String(), err
 }
 

@@ -33,7 +33,8 @@ func newStories(s Streams) *cobra.Command {
 		Short: "Show deletions, from the request to the last object",
 		Long: `Prints the deletions that a running collector has observed, the latest first: the object of
 the request, the user if known, the numbers of objects that are gone, wait or stay, and the
-cause of the wait. With an ID, which is the UID of the object of the request, the command
+cause of the wait. With -n, it prints the deletions that were requested of the namespace or of
+an object in it. With an ID, which is the UID of the object of the request, the command
 prints one deletion as text, for a chat or a ticket. With -o json or yaml, it also prints all
 objects of that deletion.
 
@@ -57,17 +58,22 @@ the "coppice collect" at --address otherwise, which authenticates you through it
 			if err := checkFormat(f.output); err != nil {
 				return err
 			}
+			in := f.ask.cluster.confined()
+			if len(args) == 1 {
+				in = "" // an ID names one deletion, like a UID, in any namespace
+			}
 			collector, err := f.ask.client()
 			if err != nil {
 				return err
 			}
 			switch {
 			case f.watch:
-				return watchStories(c.Context(), collector, f.output, strings.Join(args, ""), s)
+				w := &storyWriter{format: f.output, in: in, out: s.Out, before: map[string]string{}}
+				return w.watch(c.Context(), collector, strings.Join(args, ""))
 			case len(args) == 1:
 				return oneStory(c.Context(), collector, f.output, args[0], s)
 			}
-			return allStories(c.Context(), collector, f.output, s)
+			return allStories(c.Context(), collector, f.output, in, s)
 		},
 	}
 	f.ask.add(c)
@@ -78,13 +84,14 @@ the "coppice collect" at --address otherwise, which authenticates you through it
 	return c
 }
 
-// allStories prints one line for each story.
-func allStories(ctx context.Context, collector *ask.Collector, format string, s Streams) error {
+// allStories prints one line for each story in a namespace, or in all.
+func allStories(ctx context.Context, collector *ask.Collector, format, in string, s Streams) error {
 	list, err := collector.Stories(ctx)
 	if err != nil {
 		return err
 	}
 	printUnread(s.Err, list.Unread)
+	list.Items = slices.DeleteFunc(list.Items, func(one story.Summary) bool { return !isStoryIn(in, &one) })
 	if format != "table" {
 		return writeAs(s.Out, format, list)
 	}
@@ -135,33 +142,51 @@ func printUndoCommand(ctx context.Context, collector *ask.Collector, id string, 
 	}
 }
 
-// watchStories prints the changes of one story until it is done, or of all stories.
-func watchStories(ctx context.Context, collector *ask.Collector, format, id string, s Streams) error {
-	if format == "table" {
-		terminal.Fprintf(s.Out, storyRow, "ID", "GONE", "WAITING", "KEPT", "OBJECT", "STATE")
-	}
-	before := map[string]string{} // the last line of each story
-	return collector.WatchStories(ctx, id, func(one story.Summary) error { return writeStory(s.Out, format, &one, before) })
+// isStoryIn reports whether a deletion was requested of a namespace or of an object in it. An empty namespace stands for
+// all.
+func isStoryIn(namespace string, one *story.Summary) bool {
+	return slices.ContainsFunc(append([]story.Ref{one.Root}, one.Roots...), func(r story.Ref) bool {
+		return isIn(namespace, r.Kind, r.Namespace, r.Name)
+	})
 }
 
-// writeStory prints a story if its text differs from the one before.
-func writeStory(w io.Writer, format string, one *story.Summary, before map[string]string) error {
+// storyWriter prints the changes of stories.
+type storyWriter struct {
+	format string
+	in     string // the namespace of the stories; empty for all
+	out    io.Writer
+	before map[string]string // the last text of each story
+}
+
+// watch prints the changes of one story until it is done, or of all stories.
+func (w *storyWriter) watch(ctx context.Context, collector *ask.Collector, id string) error {
+	if w.format == "table" {
+		terminal.Fprintf(w.out, storyRow, "ID", "GONE", "WAITING", "KEPT", "OBJECT", "STATE")
+	}
+	return collector.WatchStories(ctx, id, func(one story.Summary) error { return w.write(&one) })
+}
+
+// write prints a story if its text differs from the one before.
+func (w *storyWriter) write(one *story.Summary) error {
+	if !isStoryIn(w.in, one) {
+		return nil
+	}
 	var text strings.Builder
 	var err error
-	switch format {
+	switch w.format {
 	case "json":
 		err = json.NewEncoder(&text).Encode(one)
 	case "yaml":
 		text.WriteString("---\n")
-		err = writeAs(&text, format, one)
+		err = writeAs(&text, w.format, one)
 	default:
 		terminal.Fprintf(&text, storyRow, one.ID, fmt.Sprint(one.Gone), fmt.Sprint(one.Waiting), fmt.Sprint(one.Kept), rootsOf(one), stateOf(one))
 	}
 	key := string(one.ID)
-	if err == nil && text.String() != before[key] {
-		_, err = io.WriteString(w, text.String())
+	if err == nil && text.String() != w.before[key] {
+		_, err = io.WriteString(w.out, text.String())
 	}
-	before[key] = text.String()
+	w.before[key] = text.String()
 	return err
 }
 

@@ -84,17 +84,18 @@ b   Node n1                                          unknown   1     0        0 
 	}
 }
 
-// TestWriteStory: a story is printed again only if its line has changed.
+// TestWriteStory: a story in the namespace is printed again only if its line has changed.
 func TestWriteStory(t *testing.T) {
 	var out strings.Builder
-	before := map[string]string{}
-	pod := story.Ref{Kind: "Pod", Name: "p"}
+	w := &storyWriter{format: "table", in: "shop", out: &out, before: map[string]string{}}
+	pod := story.Ref{Kind: "Pod", Namespace: "shop", Name: "p"}
 	for _, one := range []story.Summary{
 		{ID: "a", Root: pod, Rate: 1},
 		{ID: "a", Root: pod, Rate: 2},
 		{ID: "a", Root: pod, Done: true},
+		{ID: "b", Root: story.Ref{Kind: "Pod", Namespace: "other", Name: "p"}},
 	} {
-		if err := writeStory(&out, "table", &one, before); err != nil {
+		if err := w.write(&one); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/backup"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
@@ -168,10 +170,10 @@ func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.
 	if len(args) != 1 && (len(args) != 2 || strings.Count(arg, "/") != 1) {
 		return nil, usageError{errors.New(`name the deleted object, as TYPE/NAME, TYPE NAME or by its UID, or a file of "coppice preview delete --backup"`)}
 	}
-	if _, err := os.Stat(arg); err != nil || len(args) == 2 {
-		_, isUID := uuid.Parse(arg)
-		isPath := strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".")
-		if isUID != nil && (strings.Count(arg, "/") != 1 || isPath) {
+	isPath := strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".")
+	isName := strings.Count(arg, "/") == 1 && !isPath
+	if len(args) == 2 || !isFile(arg) {
+		if _, isUID := uuid.Parse(arg); isUID != nil && !isName {
 			return nil, fmt.Errorf("%s is not a file, a TYPE/NAME or a UID", arg)
 		}
 		kept, unread, err := f.fromBin(ctx, arg)
@@ -179,6 +181,10 @@ func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.
 		return kept, err
 	}
 	kept, err := readBackup(arg, f.key)
+	if isName && errors.Is(err, backup.ErrNoBackup) {
+		kind, name, _ := strings.Cut(arg, "/")
+		return nil, fmt.Errorf("%w; to name the deleted object instead of the file: coppice undo %s", err, escape.Shell(kind)+" "+escape.Shell(name))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -186,6 +192,12 @@ func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.
 		return nil, fmt.Errorf("%s has no objects", arg)
 	}
 	return kept, nil
+}
+
+// isFile reports whether a path is one of a file that may be a backup, also through a pipe.
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
 }
 
 // progressOn returns a function that shows the progress of an undo on a terminal; nil if stderr is no terminal.

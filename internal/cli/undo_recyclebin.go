@@ -128,11 +128,14 @@ func keeps(ctx context.Context, server *ask.Collector, one *story.Summary) bool 
 
 // latest returns the UID of the object with a name that was removed last.
 func (f *undoFlags) latest(ctx context.Context, server *ask.Collector, kind, name string) (types.UID, error) {
+	mapping := f.mapping(kind)
+	if server.Namespace == "" && (mapping == nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace) {
+		return "", usageError{errors.New("a name needs a namespace: leave out --all-namespaces")}
+	}
 	list, err := readBin(ctx, server, url.Values{"name": {name}})
 	if err != nil {
 		return "", err
 	}
-	mapping := f.mapping(kind)
 	uid, revision := types.UID(""), int64(-1)
 	for n := range list.Items {
 		i := &list.Items[n]

@@ -59,7 +59,7 @@ it.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return serveWeb(c.Context(), f, s) },
 	}
-	f.ask.add(c)
+	f.ask.addServer(c)
 	flags := c.Flags()
 	flags.IntVar(&f.port, "port", 0, "port of loopback to serve on; 0 picks a free one")
 	flags.BoolVar(&f.open, "open", false, "open the link in a browser; other users of this machine may see it in the list of processes")

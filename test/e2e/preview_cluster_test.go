@@ -101,8 +101,8 @@ func (c *previewCluster) options() preview.Options {
 		options.Order, options.RepeatedReplaces = namespaces.UpstreamOrder(), func() bool { return true }
 		return options
 	}
-	options.Protection = func(o *inventory.Object) inventory.Protection {
-		return inventory.Protection{Protection: protection.New(o.Labels.Get(protection.Label), ""), Enforced: true}
+	options.Protection = func(o *inventory.Object) inventory.Fact[inventory.Protection] {
+		return inventory.Fact[inventory.Protection]{Value: inventory.Protection{Protection: protection.New(o.Labels.Get(protection.Label), ""), Enforced: true}}
 	}
 	return options
 }

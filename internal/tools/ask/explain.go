@@ -33,6 +33,8 @@ type Explanations struct {
 	Objects []explain.Explanation // of objects that exist
 	Groups  []explain.Group       // of All
 	Deleted []history.Explanation // of objects that are gone
+	// Gone names the objects that do not exist, in an answer after the first one, which has no Deleted.
+	Gone []string
 	// Unread lists the resources whose objects may be missing.
 	Unread []string
 	// Now is the time of the answer.
@@ -41,8 +43,8 @@ type Explanations struct {
 	Inventory *inventory.Inventory
 }
 
-// Explain explains why objects still exist, or why they are gone. If an object is gone for an unknown reason, or since
-// Before, the error is a GoneError. The answer has Unread even with an error.
+// Explain explains why objects still exist, or why they are gone. If an object is gone for an unknown reason, the error is
+// a GoneError; with Before, only if no object at all is found. The answer has Unread even with an error.
 func (s *Sources) Explain(ctx context.Context, q Existence) (Explanations, error) {
 	if !q.Watch && len(q.AuditLogs) == 0 && q.In == "" {
 		if answer, ok := s.explainFromCollector(ctx, q); ok {
@@ -103,9 +105,6 @@ func (s *Sources) explainFromCluster(ctx context.Context, q Existence) (answer E
 	if err != nil {
 		return Explanations{}, err
 	}
-	if len(missing) > 0 && q.Before != nil {
-		return Explanations{}, &GoneError{nameOf(n.Inventory, missing[0])}
-	}
 	collector, err := s.diagnostics(ctx)
 	if err != nil {
 		return Explanations{}, err
@@ -126,7 +125,12 @@ func (s *Sources) explainFromCluster(ctx context.Context, q Existence) (answer E
 			return nil
 		})
 	}
-	if len(missing) > 0 {
+	switch {
+	case q.Before != nil:
+		for _, t := range missing {
+			answer.Gone = append(answer.Gone, nameOf(n.Inventory, t))
+		}
+	case len(missing) > 0:
 		answer.Deleted, err = s.explainDeleted(ctx, n.Inventory, q.AuditLogs, collector, missing)
 	}
 	return answer, err

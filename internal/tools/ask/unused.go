@@ -62,10 +62,12 @@ func (s *Sources) WaitUnused(ctx context.Context, o *inventory.Object, try Attem
 // lookOrTry looks up the objects that need an object, and tries to delete it if there are none. Without users and refusal,
 // the object is deleted.
 func lookOrTry(ctx context.Context, facts *reader.Facts, o *inventory.Object, try Attempt) (remaining []protection.Remaining, refusal string, err error) {
-	p := facts.Protection(ctx, o)
+	p, err := facts.Protection(ctx, o)
 	switch {
 	case ctx.Err() != nil:
 		return nil, "", ctx.Err()
+	case err != nil:
+		return nil, "", fmt.Errorf("nothing is deleted: it is unknown whether the server protects %s: %w", refOf(o), err)
 	case !p.Enforced || p.Mode != protection.Unused:
 		return nil, "", fmt.Errorf("%s is no longer protected in mode %s, and nothing is deleted", refOf(o), protection.Unused)
 	case len(p.Remaining) > 0:

@@ -66,6 +66,8 @@ type Finding struct {
 	Object   Object   `json:"object"`
 	// Owner is the owner reference of the finding; nil for a finding about the whole object.
 	Owner *Owner `json:"ownerReference,omitempty"`
+	// Finalizer is the finalizer of the finding; empty for a finding about no single one.
+	Finalizer string `json:"finalizer,omitempty"`
 	// Message describes the finding, Suggestion the remedy, each in a sentence.
 	Message    string `json:"message"`
 	Suggestion string `json:"suggestion"`

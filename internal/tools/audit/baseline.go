@@ -19,11 +19,13 @@ type Known struct {
 	Object    string `json:"object"`
 	Namespace string `json:"namespace,omitempty"`
 	Owner     string `json:"owner,omitempty"`
+	// Finalizer is empty for all finalizers of the object, as in the files of older versions.
+	Finalizer string `json:"finalizer,omitempty"`
 }
 
 // known returns a finding in the form of baselines.
 func (f *Finding) known() Known {
-	k := Known{Code: f.Code, Object: f.Object.String(), Namespace: f.Object.Namespace}
+	k := Known{Code: f.Code, Object: f.Object.String(), Namespace: f.Object.Namespace, Finalizer: f.Finalizer}
 	if f.Owner != nil {
 		k.Owner = f.Owner.Kind + "/" + f.Owner.Name
 	}
@@ -66,7 +68,12 @@ func (r Report) Without(b Baseline) Report {
 		known[k] = true
 	}
 	before := len(r.Findings)
-	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return known[f.known()] })
+	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
+		k := f.known()
+		isKnown := known[k]
+		k.Finalizer = ""
+		return isKnown || known[k]
+	})
 	r.Known += before - len(r.Findings)
 	return r
 }

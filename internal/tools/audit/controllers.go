@@ -33,6 +33,7 @@ func (c *checker) unserved(o *inventory.Object) {
 		case finalizerowner.Gone, finalizerowner.Alive, finalizerowner.Leaving, finalizerowner.Unknown:
 		}
 		c.found(Unserved, o, -1, fmt.Sprintf("%s the finalizer %s: %s.", strings.ToUpper(who[:1])+who[1:], f, strings.Join(a.Evidence, "; ")))
+		c.findings[len(c.findings)-1].Finalizer = f
 	}
 }
 

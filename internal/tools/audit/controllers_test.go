@@ -50,6 +50,17 @@ func heldBy(t *testing.T, finalizer, manager string) *inventory.Inventory {
 	return inv
 }
 
+// A finding about a finalizer names it, for programs.
+func TestFindingNamesItsFinalizer(t *testing.T) {
+	t.Parallel()
+	inv := heldBy(t, "acme.io/cleanup", "acme-operator")
+	x := finalizerowner.New(inv, controllers{}.about(inv), read())
+	report := audit.Check(inv, audit.Options{ServedBy: x, Permits: finalizerowner.NewPermissions(x)})
+	if len(report.Findings) != 1 || report.Findings[0].Finalizer != "acme.io/cleanup" {
+		t.Errorf("findings: %+v", report.Findings)
+	}
+}
+
 func TestFinalizersThatNobodyServes(t *testing.T) {
 	t.Parallel()
 	const finalizer = "acme.io/cleanup"

@@ -141,6 +141,38 @@ func TestJUnitHasACasePerFinding(t *testing.T) {
 	}
 }
 
+// An accepted finding about a finalizer hides none about another finalizer of the object, unless the baseline is of an
+// older version, which names no finalizers.
+func TestKnownFindingsNameTheirFinalizers(t *testing.T) {
+	t.Parallel()
+	finding := func(finalizer string) audit.Finding {
+		return audit.Finding{Code: audit.Unserved, Severity: audit.Warning, Object: audit.Object{Resource: "configmaps", Namespace: "shop", Name: "a"}, Finalizer: finalizer}
+	}
+	report := audit.Report{Findings: []audit.Finding{finding("a.io/x"), finding("b.io/y")}}
+	first := audit.Report{Findings: report.Findings[:1]}
+	if left := report.Without(first.Baseline()); len(left.Findings) != 1 || left.Findings[0].Finalizer != "b.io/y" || left.Known != 1 {
+		t.Errorf("findings: %+v, %d known", left.Findings, left.Known)
+	}
+	old, err := audit.ParseBaseline([]byte("findings: [{code: finalizer-not-served, object: configmaps/a, namespace: shop}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := report.Without(old); len(left.Findings) != 0 || left.Known != 2 {
+		t.Errorf("with a baseline of an older version: %+v, %d known", left.Findings, left.Known)
+	}
+	var log struct {
+		Runs []struct {
+			Results []struct{ PartialFingerprints map[string]string }
+		}
+	}
+	if err := json.Unmarshal([]byte(encode(t, report, "sarif")), &log); err != nil {
+		t.Fatal(err)
+	}
+	if results := log.Runs[0].Results; results[0].PartialFingerprints["coppice/v1"] == results[1].PartialFingerprints["coppice/v1"] {
+		t.Error("findings about two finalizers have the same fingerprint")
+	}
+}
+
 // TestKnownFindingsAreLeftOut: the findings of a baseline are not reported again, even if the object was recreated.
 func TestKnownFindingsAreLeftOut(t *testing.T) {
 	t.Parallel()

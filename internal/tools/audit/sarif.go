@@ -83,6 +83,10 @@ func sarifOf(r Report) sarifLog {
 // fingerprint identifies a finding across runs, by the same fields as a baseline.
 func (f *Finding) fingerprint() string {
 	k := f.known()
-	sum := sha256.Sum256([]byte(strings.Join([]string{string(k.Code), k.Namespace, k.Object, k.Owner}, "\n")))
+	fields := []string{string(k.Code), k.Namespace, k.Object, k.Owner}
+	if k.Finalizer != "" { // without one, the fingerprint stays that of older versions
+		fields = append(fields, k.Finalizer)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(fields, "\n")))
 	return hex.EncodeToString(sum[:16])
 }

@@ -107,8 +107,8 @@ func (h *waiting) observe(inv *inventory.Inventory, refused string) (cascade.Rep
 	prediction := preview.New(inv).Continue(h.cascade.Underway(inv), preview.Options{
 		Now:      h.now,
 		Released: func(*inventory.Object, string) bool { return true },
-		Protection: func(o *inventory.Object) inventory.Protection {
-			return inventory.Protection{Protection: protection.New(o.Labels.Get(protection.Label), ""), Enforced: true}
+		Protection: func(o *inventory.Object) inventory.Fact[inventory.Protection] {
+			return inventory.Fact[inventory.Protection]{Value: inventory.Protection{Protection: protection.New(o.Labels.Get(protection.Label), ""), Enforced: true}}
 		},
 		Admission: func(w preview.Write) preview.Judgement {
 			if w.Object.Name != refused {

@@ -89,7 +89,7 @@ const reasonRefused, waitsFor = "GarbageCollectionRefused", "its deletion waits 
 
 // inEvents explains an object by an Event that quotes a refusal. The judgement is about the request now, and no refusal.
 func (e *Explainer) inEvents(o *inventory.Object, now preview.Judgement) (Wait, bool) {
-	isClear := e.Judge != nil && len(now.Deciders) == 0
+	isClear := e.Judge != nil && len(now.Deciders) == 0 && e.unreadAdmission() == ""
 	for _, event := range e.Facts.EventsAbout(o).Value { // none if they could not be read
 		r, ok := refusal.In(event.Message)
 		if !ok || strings.HasPrefix(event.Message, waitsFor) || e.Now.Sub(event.Last) > patience {
@@ -121,7 +121,7 @@ func (e *Explainer) undecided(w Wait, o *inventory.Object, r request) Wait {
 		return w
 	}
 	deciders := e.foresee(o, r).Deciders
-	unread := cmp.Or(e.Facts.AllPolicies().Unread, e.Facts.AllWebhooks().Unread)
+	unread := e.unreadAdmission()
 	if len(deciders) == 0 && unread == "" {
 		return w
 	}
@@ -138,6 +138,11 @@ func (e *Explainer) undecided(w Wait, o *inventory.Object, r request) Wait {
 	}))
 	w.Next = []Step{{"look whether the controller's request is denied: the audit log has the answers, and so has the controller's log", describe(o)}}
 	return w
+}
+
+// unreadAdmission returns the reason why policies or webhooks could not be read; empty if all were.
+func (e *Explainer) unreadAdmission() string {
+	return cmp.Or(e.Facts.AllPolicies().Unread, e.Facts.AllWebhooks().Unread)
 }
 
 // prefixed returns a text after a prefix; empty for an empty text.

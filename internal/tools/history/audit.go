@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -36,14 +37,8 @@ type event struct {
 	ResponseStatus struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
-	// RequestObject are the options of a DELETE, at the level Request.
-	RequestObject struct {
-		PropagationPolicy string `json:"propagationPolicy"`
-		OrphanDependents  *bool  `json:"orphanDependents"`
-		Preconditions     struct {
-			UID ownership.UID `json:"uid"`
-		} `json:"preconditions"`
-	} `json:"requestObject"`
+	// RequestObject is the body of the request, at the level Request: any object or patch, or the options of a DELETE.
+	RequestObject json.RawMessage `json:"requestObject"`
 	// ResponseObject is the object, or a Status that names it, at the level RequestResponse.
 	ResponseObject struct {
 		Metadata struct {
@@ -55,6 +50,17 @@ type event struct {
 	} `json:"responseObject"`
 	StageTimestamp time.Time         `json:"stageTimestamp"`
 	Annotations    map[string]string `json:"annotations"`
+}
+
+// options are the options of a DELETE; those of an eviction are in deleteOptions.
+type options struct {
+	PropagationPolicy string   `json:"propagationPolicy"`
+	OrphanDependents  *bool    `json:"orphanDependents"`
+	DryRun            []string `json:"dryRun"`
+	Preconditions     struct {
+		UID ownership.UID `json:"uid"`
+	} `json:"preconditions"`
+	DeleteOptions *options `json:"deleteOptions"`
 }
 
 type user struct {
@@ -84,18 +90,25 @@ func (l *Log) AddLine(line []byte) error {
 	if e.Stage != "ResponseComplete" || e.ObjectRef == nil || e.ResponseStatus.Code < 200 || e.ResponseStatus.Code > 299 {
 		return nil
 	}
+	options, err := e.options()
+	if err != nil {
+		return fmt.Errorf("no event of an audit log: the options of the deletion: %w", err)
+	}
+	if len(options.DryRun) > 0 || len(e.query()["dryRun"]) > 0 {
+		return nil // it has changed nothing
+	}
 	at := place{schema.GroupResource{Group: e.ObjectRef.APIGroup, Resource: e.ObjectRef.Resource}, e.ObjectRef.Namespace, e.ObjectRef.Name}
 	if at.resource == (schema.GroupResource{Resource: "namespaces"}) {
 		at.namespace = "" // the audit log has the namespace's own name as its namespace
 	}
 	switch {
 	case e.Verb == "delete" && e.ObjectRef.Subresource == "":
-		l.add(e.deletion(at, "deleted", l))
-	case e.Verb == "create" && e.ObjectRef.Subresource == "eviction":
-		l.add(e.deletion(at, "evicted", l))
+		l.add(e.deletion(at, options, "deleted", l))
+	case e.isEviction():
+		l.add(e.deletion(at, options, "evicted", l))
 	case e.Verb == "deletecollection":
 		at.name = ""
-		l.collections = append(l.collections, e.deletion(at, "deleted with others of its kind", l))
+		l.collections = append(l.collections, e.deletion(at, options, "deleted with others of its kind", l))
 	case e.Verb == "update" || e.Verb == "patch":
 		if before := l.deletions[at]; len(before) > 0 && len(l.renewals[at]) == l.lives(before[len(before)-1]) {
 			before[len(before)-1].lastWrite = &write{e.by(), e.StageTimestamp}
@@ -114,8 +127,37 @@ func (e *event) by() string {
 	return e.User.Username
 }
 
-func (e *event) deletion(at place, did string, l *Log) *deletion {
-	d := &deletion{place: at, uid: e.uid(), at: e.StageTimestamp, source: AuditLog, by: e.by(), agent: e.UserAgent, did: did, policy: e.policy()}
+func (e *event) isEviction() bool {
+	return e.Verb == "create" && e.ObjectRef.Subresource == "eviction"
+}
+
+// options returns the options of a deletion or of an eviction; empty for other requests and at a lower audit level.
+func (e *event) options() (options, error) {
+	var o options
+	if len(e.RequestObject) == 0 || !e.isEviction() && e.Verb != "delete" && e.Verb != "deletecollection" {
+		return o, nil
+	}
+	err := json.Unmarshal(e.RequestObject, &o)
+	if e.isEviction() {
+		if o.DeleteOptions == nil {
+			return options{}, err
+		}
+		o = *o.DeleteOptions
+	}
+	return o, err
+}
+
+// query returns the parameters of the request; none if its URI is invalid.
+func (e *event) query() url.Values {
+	at, err := url.Parse(e.RequestURI)
+	if err != nil {
+		return nil
+	}
+	return at.Query()
+}
+
+func (e *event) deletion(at place, o options, did string, l *Log) *deletion {
+	d := &deletion{place: at, uid: e.uid(o), at: e.StageTimestamp, source: AuditLog, by: e.by(), agent: e.UserAgent, did: did, policy: e.policy(o)}
 	if text := e.Annotations[reasonAnnotation]; text != "" {
 		var reason auditreason.Reason
 		if json.Unmarshal([]byte(text), &reason) == nil {
@@ -127,8 +169,8 @@ func (e *event) deletion(at place, did string, l *Log) *deletion {
 }
 
 // uid returns the object's UID, if the audit level includes it.
-func (e *event) uid() ownership.UID {
-	for _, uid := range []ownership.UID{e.ObjectRef.UID, e.RequestObject.Preconditions.UID, e.ResponseObject.Details.UID, e.ResponseObject.Metadata.UID} {
+func (e *event) uid(o options) ownership.UID {
+	for _, uid := range []ownership.UID{e.ObjectRef.UID, o.Preconditions.UID, e.ResponseObject.Details.UID, e.ResponseObject.Metadata.UID} {
 		if uid != "" {
 			return uid
 		}
@@ -137,19 +179,13 @@ func (e *event) uid() ownership.UID {
 }
 
 // policy returns the propagation policy in the body or in the query of the request.
-func (e *event) policy() string {
-	orphans := e.RequestObject.OrphanDependents
-	if e.RequestObject.PropagationPolicy != "" {
-		return e.RequestObject.PropagationPolicy
+func (e *event) policy(o options) string {
+	orphans, query := o.OrphanDependents, e.query()
+	if policy := cmp.Or(o.PropagationPolicy, query.Get("propagationPolicy")); policy != "" {
+		return policy
 	}
-	if at, err := url.Parse(e.RequestURI); err == nil {
-		if policy := at.Query().Get("propagationPolicy"); policy != "" {
-			return policy
-		}
-		if text := at.Query().Get("orphanDependents"); text != "" {
-			is := text == "true"
-			orphans = &is
-		}
+	if text := query.Get("orphanDependents"); text != "" {
+		orphans = new(text == "true")
 	}
 	switch {
 	case orphans == nil:

@@ -96,6 +96,42 @@ func TestDeletionIsExplainedFromRecordsAndAuditLogs(t *testing.T) {
   deleted by ann, policy Orphan`,
 		},
 		{
+			"dry runs, also of an eviction and of a write after the deletion",
+			[]string{
+				`eve delete configmaps shop/c query=dryRun=All`, `eve delete configmaps shop/c body={"dryRun":["All"]}`,
+				`eve deletecollection configmaps shop/ query=dryRun=All`, `eve create configmaps:eviction shop/c body={"deleteOptions":{"dryRun":["All"]}}`,
+				`ann delete configmaps shop/c body={"dryRun":[]}`, `bob update configmaps shop/c`, `eve create configmaps shop/c query=dryRun=All`,
+				`eve patch configmaps shop/c query=dryRun=All`, `eve delete configmaps shop/c query=dryRun=All`,
+			},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			`ConfigMap shop/c: gone
+  deleted by ann
+    because it was last written by bob, 1s later: an object with finalizers goes when the last is removed`,
+		},
+		{
+			"only dry runs",
+			[]string{`eve delete configmaps shop/c query=dryRun=All`, `eve deletecollection configmaps shop/ body={"dryRun":["All"]}`},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			"",
+		},
+		{
+			"with writes whose bodies are no options",
+			[]string{
+				`ann delete configmaps shop/c`, `bob patch configmaps shop/d body=[{"op":"remove","path":"/data"}]`,
+				`bob create configmaps shop/d body={"dryRun":true,"preconditions":"none"}`,
+			},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			`ConfigMap shop/c: gone
+  deleted by ann`,
+		},
+		{
+			"evicted with a policy",
+			[]string{`ann create pods:eviction shop/p body={"deleteOptions":{"propagationPolicy":"Foreground"}}`},
+			history.Target{Kind: pod, Namespace: "shop", Name: "p"},
+			`Pod shop/p: gone
+  evicted by ann, policy Foreground`,
+		},
+		{
 			"refused, and another's",
 			[]string{`ann delete configmaps shop/c code=403`, `ann delete configmaps other/c`, `ann delete secrets shop/c`},
 			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},

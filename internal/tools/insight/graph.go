@@ -29,6 +29,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -163,6 +164,29 @@ func (g Graph) Encode(f Format) ([]byte, error) {
 		err = fmt.Errorf("format %q is not known", f)
 	}
 	return out.Bytes(), err
+}
+
+// In returns the part of the graph about a namespace: the namespace and its objects, and their owners and dependents
+// elsewhere.
+func (g Graph) In(namespace string) Graph {
+	inside := make(map[ownership.UID]bool, len(g.Objects))
+	for i := range g.Objects {
+		o := &g.Objects[i]
+		inside[o.UID] = o.Namespace == namespace || o.Group == "" && o.Kind == "Namespace" && o.Name == namespace
+	}
+	part, kept := Graph{Objects: []Object{}, References: []Reference{}}, maps.Clone(inside)
+	for _, r := range g.References {
+		if inside[r.Dependent] || inside[r.Owner] {
+			part.References = append(part.References, r)
+			kept[r.Dependent], kept[r.Owner] = true, true
+		}
+	}
+	for _, o := range g.Objects {
+		if kept[o.UID] {
+			part.Objects = append(part.Objects, o)
+		}
+	}
+	return part
 }
 
 // sort sorts objects and references.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,6 +57,38 @@ func TestPicturesOfGraphs(t *testing.T) {
 			return ""
 		})
 	})
+}
+
+// The part of a graph about a namespace has its objects, and their owners and dependents elsewhere, whole.
+func TestGraphInNamespace(t *testing.T) {
+	g := newGraph()
+	for _, line := range []string{
+		"Node n1 uid=n1", "Node n2 uid=n2", "Pod shop/a uid=a owners=Node:n1:n1", "Pod other/b uid=b owners=Node:n1:n1", "Pod other/c uid=c owners=Node:n2:n2",
+		"ConfigMap shop/d uid=d owners=Pod:gone:gone",
+	} {
+		g.Observe(parse(t, line))
+	}
+	for namespace, want := range map[string]string{"shop": "d n1 gone a a<n1 d<gone", "other": "n1 n2 b c b<n1 c<n2", "none": ""} {
+		part := insight.Whole(viewOf(g)).In(namespace)
+		got := ""
+		for i := range part.Objects {
+			got += string(part.Objects[i].UID) + " "
+		}
+		for _, r := range part.References {
+			got += fmt.Sprintf("%s<%s ", r.Dependent, r.Owner)
+		}
+		if !sameWords(got, want) {
+			t.Errorf("%s: %s, want %s", namespace, got, want)
+		}
+		if text, err := part.Encode(insight.Tree); err != nil || strings.Contains(string(text), "none/") {
+			t.Errorf("%s: %v\n%s", namespace, err, text)
+		}
+	}
+}
+
+// sameWords compares words regardless of their order.
+func sameWords(a, b string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(strings.Fields(a))), slices.Sorted(slices.Values(strings.Fields(b))))
 }
 
 func newGraph() *ownership.Graph {

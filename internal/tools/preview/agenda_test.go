@@ -99,17 +99,19 @@ func TestAgendasLeaveOutNothing(t *testing.T) {
 }
 
 // outlivesNext is a protection of objects that outlive the next one, if it has one of the random names.
-func (c *randomCluster) outlivesNext(o *inventory.Object) inventory.Protection {
+func (c *randomCluster) outlivesNext(o *inventory.Object) inventory.Fact[inventory.Protection] {
 	next := c.Objects[(slices.Index(c.Objects, o)+1)%len(c.Objects)]
 	if len(next.Name) != 2 {
-		return inventory.Protection{Protection: protection.New(string(protection.Cascading), ""), Enforced: true}
+		return inventory.Fact[inventory.Protection]{Value: inventory.Protection{Protection: protection.New(string(protection.Cascading), ""), Enforced: true}}
 	}
 	other := protection.Outlived{APIVersion: next.Resource.GroupVersion().String(), Kind: next.Kind.Kind, Namespace: next.Namespace, Name: next.Name}
 	list, err := protection.FormatOutlives([]protection.Outlived{other})
 	if err != nil {
 		c.Fatal(err)
 	}
-	return inventory.Protection{Protection: protection.New(string(protection.Outlives), list), Enforced: true, Remaining: []protection.Remaining{{Outlived: other}}}
+	return inventory.Fact[inventory.Protection]{Value: inventory.Protection{
+		Protection: protection.New(string(protection.Outlives), list), Enforced: true, Remaining: []protection.Remaining{{Outlived: other}},
+	}}
 }
 
 // configMaps returns an inventory of ConfigMaps with the given owners, all of them blocking.

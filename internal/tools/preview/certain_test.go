@@ -159,8 +159,8 @@ func randomOptions() Options {
 	return Options{
 		Now:      time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
 		Released: func(_ *inventory.Object, finalizer string) bool { return finalizer == letsGo },
-		Protection: func(*inventory.Object) inventory.Protection {
-			return inventory.Protection{Protection: protection.New(string(protection.Cascading), ""), Enforced: true}
+		Protection: func(*inventory.Object) inventory.Fact[inventory.Protection] {
+			return inventory.Fact[inventory.Protection]{Value: inventory.Protection{Protection: protection.New(string(protection.Cascading), ""), Enforced: true}}
 		},
 	}
 }

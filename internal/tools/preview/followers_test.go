@@ -74,8 +74,8 @@ func TestControllersDeleteWhatFollows(t *testing.T) {
 			inv.Index()
 			p := preview.New(inv).Predict(test.requests, preview.Options{
 				Now: now(), Tokens: func(string) []inventory.Token { return tokens }, Follows: func() bool { return !test.idle },
-				Protection: func(*inventory.Object) inventory.Protection {
-					return inventory.Protection{Protection: protection.New(string(protection.Always), ""), Enforced: true}
+				Protection: func(*inventory.Object) inventory.Fact[inventory.Protection] {
+					return inventory.Fact[inventory.Protection]{Value: inventory.Protection{Protection: protection.New(string(protection.Always), ""), Enforced: true}}
 				},
 			})
 			if got := told(p); !slices.Equal(got, test.want) {

@@ -76,8 +76,8 @@ func TestPodGarbageCollectorIsPlayed(t *testing.T) {
 				Node: func(node string) builtin.NodeState {
 					return builtin.NodeState{Exists: true, Ready: !slices.Contains([]string{"lost", "retired"}, node), OutOfService: node == "retired"}
 				},
-				Protection: func(*inventory.Object) inventory.Protection {
-					return inventory.Protection{Protection: protection.New(string(protection.Always), ""), Enforced: true}
+				Protection: func(*inventory.Object) inventory.Fact[inventory.Protection] {
+					return inventory.Fact[inventory.Protection]{Value: inventory.Protection{Protection: protection.New(string(protection.Always), ""), Enforced: true}}
 				},
 			}
 			p := preview.New(inv).Predict(test.requests, options)

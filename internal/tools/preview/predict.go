@@ -91,7 +91,7 @@ func (p *Predictor) options(misses int) Options {
 			}
 			return builtin.NodeState{Exists: true, Ready: true}
 		},
-		Protection:    func(o *inventory.Object) inventory.Protection { return p.facts.Protection(o).Value },
+		Protection:    p.facts.Protection,
 		Tokens:        func(namespace string) []inventory.Token { return p.facts.TokensIn(namespace).Value },
 		Follows:       func() bool { return !p.facts.IsOurs() || p.facts.RunControllers() },
 		Admission:     p.admission,

@@ -74,7 +74,7 @@ type Options struct {
 	Class func(name string) inventory.Fact[[]inventory.ClassUser]
 	// Protection returns how the server protects an object that is marked as protected (R28). Nil: the server protects
 	// no object.
-	Protection func(o *inventory.Object) inventory.Protection
+	Protection func(o *inventory.Object) inventory.Fact[inventory.Protection]
 	// Admission predicts the answer of admission to a write. Nil: admission refuses nothing.
 	Admission func(w Write) Judgement
 	// Conversion returns the refusal of a request for an instance of a CustomResourceDefinition that cannot be converted, or

@@ -22,11 +22,15 @@ func (p *play) protect(o *object, by Actor) error {
 	}
 	if o.protection == nil {
 		known := p.options.Protection(o.Object)
-		if !known.Enforced {
+		if known.Unread != "" {
+			o.addDecider("its protection, which could not be read: " + known.Unread)
 			return nil
 		}
-		o.protection = &protected{Protection: known}
-		for _, l := range known.Remaining {
+		if !known.Value.Enforced {
+			return nil
+		}
+		o.protection = &protected{Protection: known.Value}
+		for _, l := range known.Value.Remaining {
 			if other := p.outlived(o, l); other != nil {
 				p.outliving[other.UID] = append(p.outliving[other.UID], o)
 			}

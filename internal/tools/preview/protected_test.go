@@ -77,7 +77,7 @@ func TestR28_ProtectedObjectsStayInAPreview(t *testing.T) {
 			[]string{"shop Waiting by User for Contents kubernetes[a]"},
 		},
 	} {
-		protects := func(o *inventory.Object) inventory.Protection {
+		protects := func(o *inventory.Object) inventory.Fact[inventory.Protection] {
 			var left []protection.Remaining
 			for _, name := range test.left {
 				left = append(left, protection.Remaining{Outlived: protection.Outlived{APIVersion: "v1", Kind: "ConfigMap", Name: name}})
@@ -86,7 +86,7 @@ func TestR28_ProtectedObjectsStayInAPreview(t *testing.T) {
 			if name == "the others go with it, and nobody looks" {
 				p.Unchecked = "the object is older"
 			}
-			return inventory.Protection{Protection: p, Enforced: true, Remaining: left}
+			return inventory.Fact[inventory.Protection]{Value: inventory.Protection{Protection: p, Enforced: true, Remaining: left}}
 		}
 		inv := cluster(t, test.lines...)
 		w := preview.New(inv)
@@ -105,7 +105,9 @@ func TestR28_ProtectedObjectsStayInAPreview(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		unprotected := func(*inventory.Object) inventory.Protection { return inventory.Protection{} }
+		unprotected := func(*inventory.Object) inventory.Fact[inventory.Protection] {
+			return inventory.Fact[inventory.Protection]{}
+		}
 		for _, o := range w.Predict(test.requests, preview.Options{Now: now(), Protection: unprotected}).Outcomes {
 			if o.Protected != "" || o.Refused != "" {
 				t.Errorf("%s: %s is protected by a server that does not protect", name, o.Object.UID)

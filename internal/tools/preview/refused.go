@@ -34,6 +34,8 @@ type Review struct {
 	User        authenticationv1.UserInfo
 	Policies    []inventory.Policy
 	Webhooks    []inventory.Webhook
+	// Unread says that there may be more policies or webhooks, which could not be read, and why; empty if there are none.
+	Unread string
 }
 
 // Judgement predicts the answer of admission to a request.
@@ -101,9 +103,7 @@ func (p *play) judge(o *object, w Write) error {
 	}
 	judgement := p.options.Admission(w)
 	for _, d := range judgement.Deciders {
-		if !slices.Contains(o.deciders, d) {
-			o.deciders = append(o.deciders, d)
-		}
+		o.addDecider(d)
 	}
 	if judgement.Refusal == nil {
 		return nil
@@ -112,12 +112,28 @@ func (p *play) judge(o *object, w Write) error {
 	return errors.New(judgement.Refusal.String())
 }
 
-// admission predicts the answer of admission to a write.
+func (o *object) addDecider(d string) {
+	if !slices.Contains(o.deciders, d) {
+		o.deciders = append(o.deciders, d)
+	}
+}
+
+// admission predicts the answer of admission to a write. Policies and webhooks that could not be read count as one
+// decider.
 func (p *Predictor) admission(w Write) Judgement {
 	if why := builtin.Kept(w.Object.Resource.GroupResource(), w.Object.Name); why != "" && w.Update == nil {
 		return Judgement{Refusal: &refusal.Refusal{By: refusal.ByServer, Message: why}}
 	}
 	matching := p.matching(w)
+	judgement := p.judged(w, matching)
+	if matching.Unread != "" {
+		judgement.Deciders = append(slices.Clone(judgement.Deciders), matching.Unread)
+	}
+	return judgement
+}
+
+// judged predicts the answer of the policies and webhooks that match a write, once for equal writes.
+func (p *Predictor) judged(w Write, matching Review) Judgement {
 	if len(matching.Policies)+len(matching.Webhooks) == 0 {
 		return Judgement{}
 	}
@@ -166,20 +182,36 @@ func (p *Predictor) matching(w Write) Review {
 	return r
 }
 
-// Matching returns a review with the policies and webhooks whose rules match; none if they could not be read.
+// Matching returns a review with the policies and webhooks whose rules match.
 func Matching(facts *inventory.Facts, resource *inventory.Resource, operation admissionregistrationv1.OperationType) Review {
-	r := Review{Resource: resource}
-	for _, one := range facts.AllPolicies().Value {
+	policies, webhooks := facts.AllPolicies(), facts.AllWebhooks()
+	r := Review{Resource: resource, Unread: unreadOf(policies.Unread, webhooks.Unread)}
+	for _, one := range policies.Value {
 		if one.Concerns(operation, resource) {
 			r.Policies = append(r.Policies, one)
 		}
 	}
-	for _, one := range facts.AllWebhooks().Value {
+	for _, one := range webhooks.Value {
 		if one.Concerns(operation, resource) {
 			r.Webhooks = append(r.Webhooks, one)
 		}
 	}
 	return r
+}
+
+// unreadOf names the policies and webhooks that could not be read, as one decider, with the reasons.
+func unreadOf(policies, webhooks string) string {
+	switch {
+	case policies != "" && webhooks != "" && policies != webhooks:
+		return "policies and webhooks, which could not be read: " + policies + ", and " + webhooks
+	case policies != "" && webhooks != "":
+		return "policies and webhooks, which could not be read: " + policies
+	case policies != "":
+		return "policies, which could not be read: " + policies
+	case webhooks != "":
+		return "webhooks, which could not be read: " + webhooks
+	}
+	return ""
 }
 
 // matchKey identifies the writes that the same rules match.

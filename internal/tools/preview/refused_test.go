@@ -439,6 +439,41 @@ func TestRefusalsWithoutExpressions(t *testing.T) {
 	}
 }
 
+// Policies, webhooks and a protection that could not be read may refuse a request: they decide.
+func TestUnreadAdmissionDecides(t *testing.T) {
+	inv := cluster(t, "ConfigMap a", "ConfigMap b < a")
+	for name, test := range map[string]struct {
+		policies, webhooks, protection string
+		want                           []string
+	}{
+		"policies":       {"no right", "", "", []string{"a Deleted decided by policies, which could not be read: no right", "b Deleted decided by policies, which could not be read: no right"}},
+		"webhooks":       {"", "no right", "", []string{"a Deleted decided by webhooks, which could not be read: no right", "b Deleted decided by webhooks, which could not be read: no right"}},
+		"both":           {"no right", "503", "", []string{"a Deleted decided by policies and webhooks, which could not be read: no right, and 503", "b Deleted decided by policies and webhooks, which could not be read: no right, and 503"}},
+		"for one reason": {"timeout", "timeout", "", []string{"a Deleted decided by policies and webhooks, which could not be read: timeout", "b Deleted decided by policies and webhooks, which could not be read: timeout"}},
+		"protection":     {"", "", "no right", []string{"a Deleted decided by its protection, which could not be read: no right", "b Deleted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := judgedFacts(inv, nil)
+			facts.Policies, facts.Webhooks.Unread = &inventory.Fact[[]inventory.Policy]{Unread: test.policies}, test.webhooks
+			inv.Object("a").Protected = test.protection != ""
+			facts.Protections["a"] = inventory.Fact[inventory.Protection]{Unread: test.protection}
+			predicted := preview.NewPredictor(inv, facts, preview.Question{Requests: requests("Background", "a"), Judge: labelled{}}).Predict()
+			if diff := cmp.Diff(test.want, verdicts(predicted)); diff != "" {
+				t.Error(diff)
+			}
+			undecided := 0
+			for _, line := range test.want {
+				if strings.Contains(line, " decided by ") {
+					undecided++
+				}
+			}
+			if got := predicted.Report(inv).Undecided; got != undecided {
+				t.Errorf("%d objects are undecided, want %d", got, undecided)
+			}
+		})
+	}
+}
+
 // The report counts and names refusals, for programs and for people, and the digest changes with them.
 func TestRefusalsAreReported(t *testing.T) {
 	inv := cluster(t, "ConfigMap a", "ConfigMap b < a", "ConfigMap c < a")

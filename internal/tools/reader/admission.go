@@ -3,6 +3,7 @@ package reader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -41,11 +42,11 @@ func (r *Facts) policies(ctx context.Context) ([]inventory.Policy, error) {
 	client := r.client.AdmissionregistrationV1()
 	bindings, err := client.ValidatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
 	if err != nil || len(bindings.Items) == 0 {
-		return nil, ignoreNotFound(err)
+		return nil, missingRight(ignoreNotFound(err), "list")
 	}
 	policies, err := client.ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err
+		return nil, missingRight(err, "list")
 	}
 	bound := map[string][]admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	for _, b := range bindings.Items {
@@ -72,6 +73,17 @@ func ignoreNotFound(err error) error {
 		return nil
 	}
 	return err
+}
+
+// missingRight returns an error that names the right that a user lacks, in few words: it may be repeated for each object.
+// It returns other errors unchanged.
+func missingRight(err error, verb string) error {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || !apierrors.IsForbidden(err) || status.ErrStatus.Details == nil {
+		return err
+	}
+	resource := schema.GroupResource{Group: status.ErrStatus.Details.Group, Resource: status.ErrStatus.Details.Kind}
+	return fmt.Errorf("you may not %s %s", verb, resource)
 }
 
 // params reads the objects of a paramKind.

@@ -36,7 +36,7 @@ type Facts struct {
 
 	// These are about the server; nil before they are looked up.
 	ours     *bool // whether coppice up runs it
-	enforced *bool // whether it refuses to delete protected objects
+	enforced *enforced
 	checker  *checked
 	defaults *defaults
 
@@ -70,7 +70,7 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 		facts.Leases[o.UID] = inventory.FactOf(r.lease(ctx, o))
 	}
 	for _, o := range sorted(needs.Protections) {
-		facts.Protections[o.UID] = inventory.Fact[inventory.Protection]{Value: r.Protection(ctx, o)}
+		facts.Protections[o.UID] = inventory.FactOf(r.Protection(ctx, o))
 	}
 	r.readNodes(ctx, needs.Nodes, facts.Nodes)
 	for _, name := range slices.Sorted(maps.Keys(needs.Volumes)) {

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,15 +22,36 @@ import (
 
 // Protection reads the protection of an object that is marked as protected (R28), and which of the objects that it
 // outlives exist, as far as the user may read them. It is not enforced if the object has no such label, or if coppice
-// up does not run the server and the server has neither Coppice's policy nor the webhook.
-func (r *Facts) Protection(ctx context.Context, o *inventory.Object) inventory.Protection {
+// up does not run the server and the server has neither Coppice's policy nor the webhook. It is an error if that is
+// unknown: the object may be protected.
+func (r *Facts) Protection(ctx context.Context, o *inventory.Object) (inventory.Protection, error) {
+	if !r.isMarked(ctx, o) {
+		return inventory.Protection{}, nil
+	}
+	enforces, err := r.Enforces(ctx)
+	if err != nil || !enforces {
+		return inventory.Protection{}, err
+	}
+	return r.protectionOf(ctx, o), nil
+}
+
+// isMarked reports whether an object has a label of protection, or its resource a default mode. An unknown default counts
+// as none.
+func (r *Facts) isMarked(ctx context.Context, o *inventory.Object) bool {
+	if label, labelled := o.Labels.Lookup(protection.Label); labelled {
+		return label != protection.None
+	}
+	defaults, err := r.Defaults(ctx)
+	_, hasDefault := defaults[o.Resource.GroupResource()]
+	return err == nil && hasDefault
+}
+
+// protectionOf reads the protection of a marked object on a server that enforces it.
+func (r *Facts) protectionOf(ctx context.Context, o *inventory.Object) inventory.Protection {
 	label, labelled := o.Labels.Lookup(protection.Label)
 	resource := o.Resource.GroupResource()
-	defaults, err := r.Defaults(ctx)
-	mode, hasDefault := defaults[resource]
-	if labelled && label == protection.None || !labelled && (err != nil || !hasDefault) || !r.Enforces(ctx) {
-		return inventory.Protection{}
-	}
+	defaults, _ := r.Defaults(ctx) // those that could not be read count as none
+	mode := defaults[resource]
 	always := inventory.Protection{Protection: protection.New(label, ""), Enforced: true} // if the object cannot be read
 	if !labelled {
 		always.Protection = protection.Protection{Label: string(mode), Mode: mode, ByDefault: true}
@@ -90,28 +112,45 @@ func (r *Facts) Users(remaining []protection.Remaining) []*inventory.Object {
 	return users
 }
 
-// Enforces reports whether the server refuses to delete objects with the label.
-func (r *Facts) Enforces(ctx context.Context) bool {
+// Enforces reports whether the server refuses to delete objects with the label. It is an error if that is unknown.
+func (r *Facts) Enforces(ctx context.Context) (bool, error) {
 	if r.enforced == nil {
-		r.enforced = new(r.isEnforced(ctx))
+		is, err := r.isEnforced(ctx)
+		r.enforced = &enforced{is, err}
 	}
-	return *r.enforced
+	return r.enforced.is, r.enforced.err
 }
 
-func (r *Facts) isEnforced(ctx context.Context) bool {
+// enforced reports whether the server enforces protection, or has the error of that question.
+type enforced struct {
+	is  bool
+	err error
+}
+
+func (r *Facts) isEnforced(ctx context.Context) (bool, error) {
 	if r.isOurs() {
-		return true
+		return true, nil
 	}
-	if checker, _ := r.Checker(ctx); checker != nil {
-		return true
+	checker, unknown := r.Checker(ctx) // the error counts unless the policy enforces it, too
+	if checker != nil {
+		return true, nil
 	}
 	admission := r.client.AdmissionregistrationV1()
 	binding, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, protection.Enforcer, metav1.GetOptions{})
-	if err != nil || !denies(binding) {
-		return false
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !denies(binding):
+		return false, unknown
+	case err != nil:
+		return false, errors.Join(unknown, missingRight(err, "get"))
 	}
 	_, err = admission.ValidatingAdmissionPolicies().Get(ctx, protection.Enforcer, metav1.GetOptions{})
-	return err == nil
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, unknown
+	case err != nil:
+		return false, errors.Join(unknown, missingRight(err, "get"))
+	}
+	return true, nil
 }
 
 // Checker returns the configuration of the webhook that checks additions to the list of outlived objects; nil if
@@ -126,7 +165,7 @@ func (r *Facts) Checker(ctx context.Context) (*protection.Checker, error) {
 		case apierrors.IsNotFound(err) || r.isOurs():
 			r.checker = &checked{}
 		default:
-			r.checker = &checked{err: fmt.Errorf("read the time since which a webhook checks outlived objects: %w", err)}
+			r.checker = &checked{err: fmt.Errorf("read the webhook of protection: %w", missingRight(err, "get"))}
 		}
 	}
 	return r.checker.by, r.checker.err

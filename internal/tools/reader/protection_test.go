@@ -76,12 +76,12 @@ func TestR28_PreviewsLookUpNothingUnchecked(t *testing.T) {
 			GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true}},
 		}}
 		d := &Facts{client: client, config: &rest.Config{Host: server.URL}}
-		p := d.Protection(t.Context(), &inventory.Object{
+		p, err := d.Protection(t.Context(), &inventory.Object{
 			Object: ownership.Object{Namespace: "shop", Name: "db"}, Labels: inventory.Labels{{Name: protection.Label, Value: "outlives"}},
 			Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
 		})
-		if !p.Enforced || (p.Unchecked == "") != test.checked || asked != test.checked || (len(p.Remaining) > 0) != test.checked {
-			t.Errorf("%s: protected %t, unchecked %q, looked up %t, left %v", name, p.Enforced, p.Unchecked, asked, p.Remaining)
+		if err != nil || !p.Enforced || (p.Unchecked == "") != test.checked || asked != test.checked || (len(p.Remaining) > 0) != test.checked {
+			t.Errorf("%s: %v, protected %t, unchecked %q, looked up %t, left %v", name, err, p.Enforced, p.Unchecked, asked, p.Remaining)
 		}
 	}
 }
@@ -102,5 +102,66 @@ func TestCheckerThatMayNotBeRead(t *testing.T) {
 	}
 	if checker, err := (&Facts{client: fake.NewClientset()}).Checker(t.Context()); checker != nil || err != nil {
 		t.Errorf("without a webhook: %v, %v", checker, err)
+	}
+}
+
+// Whether a server enforces protection is unknown to a user who may not read its policies and webhooks.
+func TestEnforcementThatMayNotBeRead(t *testing.T) {
+	const webhooks, bindings, policies = "validatingwebhookconfigurations", "validatingadmissionpolicybindings", "validatingadmissionpolicies"
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: protection.Enforcer},
+		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
+	}
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: protection.Enforcer}}
+	for name, test := range map[string]struct {
+		stored    []runtime.Object
+		forbidden []string
+		want      bool
+		says      string // empty if it is known
+	}{
+		"nothing":                       {},
+		"a policy":                      {stored: []runtime.Object{binding, policy}, want: true},
+		"a binding alone":               {stored: []runtime.Object{binding}},
+		"a policy, the webhook unread":  {stored: []runtime.Object{binding, policy}, forbidden: []string{webhooks}, want: true},
+		"no policy, the webhook unread": {forbidden: []string{webhooks}, says: "you may not get " + webhooks},
+		"bindings unread":               {stored: []runtime.Object{binding, policy}, forbidden: []string{bindings}, says: "you may not get " + bindings},
+		"policies unread":               {stored: []runtime.Object{binding, policy}, forbidden: []string{policies}, says: "you may not get " + policies},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(test.stored...)
+			for _, resource := range test.forbidden {
+				client.PrependReactor("get", resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), protection.Enforcer, errors.New("no"))
+				})
+			}
+			d := &Facts{client: client}
+			labelled := &inventory.Object{
+				Labels:   inventory.Labels{{Name: protection.Label, Value: string(protection.Cascading)}},
+				Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
+			}
+			p, err := d.Protection(t.Context(), labelled)
+			if p.Enforced != test.want || (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%t, %v; want %t, %q", p.Enforced, err, test.want, test.says)
+			}
+		})
+	}
+}
+
+// Policies and webhooks that a user may not list are unknown, and the reason names the right.
+func TestAdmissionThatMayNotBeListed(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no"))
+	})
+	facts := inventory.NewFacts()
+	facts.AllPolicies()
+	facts.AllWebhooks()
+	(&Facts{client: client}).Read(t.Context(), facts.Needs(), facts)
+	const of = ".admissionregistration.k8s.io"
+	if got, want := facts.AllPolicies().Unread, "you may not list validatingadmissionpolicybindings"+of; got != want {
+		t.Errorf("policies: %q, want %q", got, want)
+	}
+	if got, want := facts.AllWebhooks().Unread, "you may not list validatingwebhookconfigurations"+of; got != want {
+		t.Errorf("webhooks: %q, want %q", got, want)
 	}
 }

@@ -17,11 +17,11 @@ import (
 func (r *Facts) webhooks(ctx context.Context) ([]inventory.Webhook, error) {
 	validating, err := r.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err
+		return nil, missingRight(err, "list")
 	}
 	mutating, err := r.client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err
+		return nil, missingRight(err, "list")
 	}
 	found := webhooksOf(validating.Items, mutating.Items)
 	for n := range found {

@@ -65,11 +65,18 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 
 // linkVolume updates the claimRef of a volume to its claim.
 func (r *Run) linkVolume(ctx context.Context, name string) error {
-	volumes := r.Server.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"})
+	resource := schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}
+	volumes := r.Server.dynamic.Resource(resource)
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		there, err := volumes.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil // the plan has noted it
+		}
+		if apierrors.IsForbidden(err) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.plan.VolumeUnread(name, mayNot("get", resource))
+			return nil
 		}
 		if err != nil {
 			return err

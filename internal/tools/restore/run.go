@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,23 +95,22 @@ func (r *Run) create(ctx context.Context, s *undo.Step) error {
 	}
 	objects := r.objects(s)
 	made, err := createServed(ctx, objects, o)
-	if err == nil {
-		if err := r.Server.journal.add(made.GetUID(), s.Kept().UID()); err != nil {
+	switch {
+	case err == nil: // also after the end of ctx: the report and the journal have every object that exists
+		r.mu.Lock()
+		r.plan.Made(s, made.GetUID(), made.GetOwnerReferences())
+		r.mu.Unlock()
+		if err := cmp.Or(r.Server.journal.add(made.GetUID(), s.Kept().UID()), ctx.Err()); err != nil {
 			return err
 		}
-	}
-	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case apierrors.IsAlreadyExists(err):
 		return r.readExisting(ctx, s, objects)
-	case err != nil:
+	default:
 		r.failed(s, oneLine(err))
 		return nil
 	}
-	r.mu.Lock()
-	r.plan.Made(s, made.GetUID(), made.GetOwnerReferences())
-	r.mu.Unlock()
 	if r.Status {
 		return r.writeStatus(ctx, s, objects)
 	}
@@ -162,7 +162,7 @@ func (r *Run) readExisting(ctx context.Context, s *undo.Step, objects dynamic.Re
 		return ctx.Err()
 	}
 	if err != nil {
-		r.failed(s, "another object has had its name: "+oneLine(err))
+		r.failed(s, "an object has had its name, and could not be read: "+oneLine(err))
 		return nil
 	}
 	r.mu.Lock()

@@ -65,9 +65,21 @@ func (s *Server) Dynamic() dynamic.Interface { return s.dynamic }
 
 // Kinds reads the kinds that the server serves. It omits the groups that do not answer.
 func (s *Server) Kinds(ctx context.Context) (map[schema.GroupKind]undo.Kind, error) {
+	kinds, _, err := s.discover(ctx)
+	return kinds, err
+}
+
+// discover reads the kinds that the server serves, and the reasons why groups do not answer.
+func (s *Server) discover(ctx context.Context) (map[schema.GroupKind]undo.Kind, map[string]string, error) {
 	_, lists, err := s.discovery.ServerGroupsAndResources()
 	if lists == nil && err != nil {
-		return nil, fmt.Errorf("read the resources of the server: %w", err)
+		return nil, nil, fmt.Errorf("read the resources of the server: %w", err)
+	}
+	unread := map[string]string{}
+	if failed, ok := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); ok {
+		for gv, err := range failed.Groups {
+			unread[gv.Group] = oneLine(err)
+		}
 	}
 	kinds := map[schema.GroupKind]undo.Kind{}
 	status := map[schema.GroupVersionResource]bool{}
@@ -92,16 +104,18 @@ func (s *Server) Kinds(ctx context.Context) (map[schema.GroupKind]undo.Kind, err
 		k.Status = status[k.Resource]
 		kinds[kind] = k
 	}
-	return kinds, ctx.Err()
+	return kinds, unread, ctx.Err()
 }
 
 // Survey reads the state of the cluster that a plan needs.
 func (s *Server) Survey(ctx context.Context, kept []undo.Kept) (undo.Cluster, error) {
-	kinds, err := s.Kinds(ctx)
+	kinds, unread, err := s.discover(ctx)
 	if err != nil {
 		return undo.Cluster{}, err
 	}
-	survey := &survey{server: s, found: undo.Cluster{Kinds: kinds, Existing: map[undo.Place]undo.Existing{}}}
+	survey := &survey{server: s, found: undo.Cluster{
+		Kinds: kinds, Existing: map[undo.Place]undo.Existing{}, Unread: map[undo.Place]string{}, UnreadGroups: unread,
+	}}
 	return survey.found, survey.read(ctx, undo.Places(kept, kinds))
 }
 
@@ -109,7 +123,7 @@ type survey struct {
 	server *Server
 
 	mu    sync.Mutex
-	found undo.Cluster // Existing is guarded by mu
+	found undo.Cluster // Existing and Unread are guarded by mu
 }
 
 // read reads the objects at places.
@@ -151,7 +165,10 @@ func (s *survey) read(ctx context.Context, places []undo.Place) error {
 func (s *survey) get(ctx context.Context, objects metadata.ResourceInterface, p undo.Place) error {
 	o, err := objects.Get(ctx, p.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // the creation reports an object that may not be read
+	case apierrors.IsNotFound(err):
+		return ctx.Err()
+	case apierrors.IsForbidden(err):
+		s.forbidden(p, "get")
 		return ctx.Err()
 	case err != nil:
 		return fmt.Errorf("%s: %w", p, err)
@@ -165,7 +182,12 @@ func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, n
 	for {
 		page, err := objects.List(ctx, options)
 		switch {
-		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		case apierrors.IsNotFound(err):
+			return ctx.Err()
+		case apierrors.IsForbidden(err):
+			for _, p := range names {
+				s.forbidden(p, "list")
+			}
 			return ctx.Err()
 		case err != nil:
 			return err
@@ -185,6 +207,17 @@ func (s *survey) add(p undo.Place, o metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found.Existing[p] = s.server.existing(o)
+}
+
+// forbidden records that the user may not read a place: an object may be there.
+func (s *survey) forbidden(p undo.Place, verb string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found.Unread[p] = mayNot(verb, s.found.Kinds[p.Kind].Resource)
+}
+
+func mayNot(verb string, resource schema.GroupVersionResource) string {
+	return "you may not " + verb + " " + resource.GroupResource().String()
 }
 
 // existing describes an object. Its former UID is from the journal, because anyone may have written the annotation.

@@ -145,7 +145,7 @@ var guardsInside = map[string]bool{
 }
 
 // warn adds notes about the parts of an object that the undo cannot restore.
-func (p *Plan) warn(s *Step, existing map[Place]Existing) {
+func (p *Plan) warn(s *Step, cluster Cluster) {
 	for _, f := range s.kept.finalizers() {
 		if !guardsInside[f] {
 			s.note("it had the finalizer " + f + ": its controller may have destroyed resources outside of the cluster")
@@ -157,6 +157,9 @@ func (p *Plan) warn(s *Step, existing map[Place]Existing) {
 	switch s.place.Kind {
 	case podKind:
 		s.note("it starts again")
+		if debugged, _, _ := unstructured.NestedSlice(s.kept.Object.Object, "spec", "ephemeralContainers"); len(debugged) > 0 {
+			s.note("without its ephemeral containers, which only a running pod can get")
+		}
 	case jobKind:
 		s.note("it runs again, from the beginning")
 	case volumeKind:
@@ -166,7 +169,12 @@ func (p *Plan) warn(s *Step, existing map[Place]Existing) {
 	case claimKind:
 		name := volumeOf(s.kept)
 		volume := Place{Kind: volumeKind, Name: name}
-		if _, there := existing[volume]; name != "" && !there && p.at[volume] == nil {
+		_, there := cluster.Existing[volume]
+		switch why := cluster.unread(volume); {
+		case name == "" || there || p.at[volume] != nil:
+		case why != "":
+			p.VolumeUnread(name, why)
+		default:
 			s.note("its volume " + name + " is gone, with its data")
 		}
 	}

@@ -79,5 +79,14 @@ func (p *Plan) VolumeFailed(volume, why string) {
 	}
 }
 
+// VolumeUnread records that a volume could not be read: it may be gone, and if it exists, its claimRef may need a write.
+func (p *Plan) VolumeUnread(volume, why string) {
+	for _, s := range p.Steps {
+		if volumeOf(s.kept) == volume {
+			s.note("its volume " + volume + " could not be read (" + why + "): it may be gone, or still be reserved for the old UID")
+		}
+	}
+}
+
 // StatusFailed records that the status of an object could not be written.
 func (p *Plan) StatusFailed(s *Step, why string) { s.note("without its status: " + why) }

@@ -99,6 +99,7 @@ func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
 		unstructured.RemoveNestedField(o.Object, "spec", "finalizers")
 	case podKind:
 		unstructured.RemoveNestedField(o.Object, "spec", "nodeName")
+		unstructured.RemoveNestedField(o.Object, "spec", "ephemeralContainers") // no pod is created with any
 	case volumeKind:
 		p.cleanVolume(o)
 	case claimKind:

@@ -50,6 +50,8 @@ type Step struct {
 
 	kept  *Kept
 	place Place
+	// unread is the reason why it is unknown whether an object has the name.
+	unread string
 	// comesFromMaker is true if the present object of that name has a controller reference to an object that exists
 	// again, or to a claimed one.
 	comesFromMaker bool
@@ -111,7 +113,7 @@ func New(kept []Kept, cluster Cluster, options Options) *Plan {
 	p.order()
 	for _, s := range p.Steps {
 		if s.Outcome == Made {
-			p.warn(s, cluster.Existing)
+			p.warn(s, cluster)
 		}
 	}
 	slices.SortStableFunc(p.Steps, func(a, b *Step) int { return cmp.Compare(a.Wave, b.Wave) })
@@ -132,8 +134,12 @@ func (p *Plan) findExisting(cluster Cluster, services map[Place]bool) {
 			s.end(LeftOut, why)
 		case there:
 			occupied = append(occupied, s)
+		case s.kept.Stays && cluster.unread(s.place) != "":
+			s.end(LeftOut, "it was not deleted then, and could not be read: "+cluster.unread(s.place))
 		case s.kept.Stays:
 			s.end(LeftOut, "it was not deleted then, and is gone now")
+		default:
+			s.unread = cluster.unread(s.place)
 		}
 	}
 	// The controller reference of an object can be judged only after its controller.
@@ -161,7 +167,10 @@ func (p *Plan) findOwners(cluster Cluster) {
 			}
 			place, _ := placeOf(owner, s.place.Namespace, cluster.Kinds)
 			e, there := cluster.Existing[place]
+			why := cluster.unread(place)
 			switch {
+			case why != "": // if it is gone, the collector would delete an object with a reference to it
+				p.missingOwners[owner.UID] = "could not be read (" + why + "); the same undo adds the reference once the owner can be read"
 			case !there:
 				p.missingOwners[owner.UID] = "is gone"
 			case e.Terminating:
@@ -191,6 +200,9 @@ func (p *Plan) checkPlaces(cluster Cluster) {
 
 func (p *Plan) noPlace(s *Step, cluster Cluster) string {
 	if _, served := cluster.Kinds[s.place.Kind]; !served && p.at[definitionOf(s)] == nil {
+		if why := cluster.unreadGroup(s.place.Kind); why != "" {
+			return why
+		}
 		return fmt.Sprintf("the server does not serve %s", s.place.Kind)
 	}
 	if s.place.Namespace == "" {
@@ -201,6 +213,7 @@ func (p *Plan) noPlace(s *Step, cluster Cluster) string {
 	switch {
 	case there && e.Terminating:
 		return "its namespace is still being deleted: undo this once it is gone"
+	case !there && cluster.unread(namespace) != "": // the creation decides
 	case !there && p.at[namespace] == nil:
 		return "its namespace is gone, and is not undone with it: create it first"
 	case there && p.isTaken(namespace):

@@ -1,6 +1,7 @@
 package undo
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
@@ -51,9 +52,13 @@ func (p *Plan) Report() Report {
 				continue
 			}
 			count++
+			notes := s.Notes
+			if o == Made && s.UID == "" && s.unread != "" { // a plan: the creation has not decided yet
+				notes = append(slices.Clone(notes), "unless an object has its name, which could not be read: "+s.unread)
+			}
 			r.Objects = append(r.Objects, ObjectReport{
 				Kind: s.place.Kind.String(), Namespace: s.place.Namespace, Name: s.place.Name,
-				Outcome: o, Why: s.Why, Notes: s.Notes, From: string(s.kept.UID()), UID: string(s.UID), Wave: s.Wave,
+				Outcome: o, Why: s.Why, Notes: notes, From: string(s.kept.UID()), UID: string(s.UID), Wave: s.Wave,
 			})
 		}
 		if count > 0 {

@@ -114,6 +114,27 @@ type Kind struct {
 type Cluster struct {
 	Kinds    map[schema.GroupKind]Kind
 	Existing map[Place]Existing
+	// Unread maps the places that could not be read to the reason: an object may be there.
+	Unread map[Place]string
+	// UnreadGroups maps the API groups whose kinds could not be read to the reason.
+	UnreadGroups map[string]string
+}
+
+// unread returns the reason why it is unknown whether an object is at a place; empty if it is known.
+func (c Cluster) unread(p Place) string {
+	if _, served := c.Kinds[p.Kind]; !served {
+		return c.unreadGroup(p.Kind)
+	}
+	return c.Unread[p]
+}
+
+// unreadGroup returns the reason why it is unknown whether the server serves a kind; empty if it is known.
+func (c Cluster) unreadGroup(kind schema.GroupKind) string {
+	why, unread := c.UnreadGroups[kind.Group]
+	if !unread {
+		return ""
+	}
+	return "the API group " + kind.Group + " does not answer: " + why
 }
 
 // Options are the user's choices.

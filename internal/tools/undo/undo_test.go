@@ -183,6 +183,38 @@ func TestR29_NamespacesAndDefinitionsFirst(t *testing.T) {
 	}
 }
 
+// An object that could not be read is not gone: the creation decides, and the notes say what is unknown.
+func TestR29_UnreadIsNotGone(t *testing.T) {
+	kept := keptAll("PersistentVolumeClaim data", "ConfigMap a < ClusterTrustBundle/b", "ConfigMap w < Widget/x", "Widget w2", "Secret s", "Secret stayed")
+	kept[0].Object.Object["spec"] = map[string]any{"volumeName": "pv"}
+	kept[5].Stays = true
+	c := clusterOf()
+	delete(c.Existing, Place{Kind: namespaceKind, Name: "shop"})
+	c.Unread = map[Place]string{
+		{Kind: namespaceKind, Name: "shop"}: "you may not get namespaces",
+		{Kind: volumeKind, Name: "pv"}:      "you may not get persistentvolumes",
+		{Kind: schema.GroupKind{Group: "certificates.k8s.io", Kind: "ClusterTrustBundle"}, Name: "b"}: "you may not get clustertrustbundles",
+		kept[4].Place(): "you may not get secrets",
+		kept[5].Place(): "you may not get secrets",
+	}
+	c.UnreadGroups = map[string]string{"example.com": "503"}
+	const again = "; the same undo adds the reference once the owner can be read"
+	p := New(kept, c, Options{})
+	same(t, "planned", tells(p),
+		"Made a", "Made w",
+		"Made data: its volume pv could not be read (you may not get persistentvolumes): it may be gone, or still be reserved for the old UID",
+		"Made s: unless an object has its name, which could not be read: you may not get secrets",
+		"LeftOut stayed: it was not deleted then, and could not be read: you may not get secrets",
+		"Failed w2: the API group example.com does not answer: 503")
+	carryOut(t, p)
+	same(t, "made", tells(p),
+		"Made a: without its owner ClusterTrustBundle b, which could not be read (you may not get clustertrustbundles)"+again,
+		"Made w: without its owner Widget x, which could not be read (the API group example.com does not answer: 503)"+again,
+		"Made data: its volume pv could not be read (you may not get persistentvolumes): it may be gone, or still be reserved for the old UID", "Made s",
+		"LeftOut stayed: it was not deleted then, and could not be read: you may not get secrets",
+		"Failed w2: the API group example.com does not answer: 503")
+}
+
 // No object is created with a reference to an absent owner: the collector would delete it.
 func TestR29_CyclesAreLinkedAfterCreation(t *testing.T) {
 	kept := keptAll("ConfigMap a < ConfigMap/c", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/b", "ConfigMap d < ConfigMap/a", "ConfigMap e < ConfigMap/e")
@@ -334,6 +366,20 @@ func TestR29_WhatIsCreated(t *testing.T) {
 	if k.Object.GetResourceVersion() == "" || k.Object.GetAnnotations()[Annotation] != "" {
 		t.Error("what was kept has changed")
 	}
+}
+
+// The server refuses to create a pod with ephemeral containers.
+func TestR29_DebuggedPodLosesItsEphemeralContainers(t *testing.T) {
+	kept := keptAll("Pod debugged", "Pod other")
+	containers := []any{map[string]any{"name": "app"}}
+	kept[0].Object.Object["spec"] = map[string]any{"nodeName": "n1", "containers": containers, "ephemeralContainers": []any{map[string]any{"name": "debugger-x"}}}
+	kept[1].Object.Object["spec"] = map[string]any{"containers": containers}
+	p := New(kept, clusterOf(), Options{})
+	o, _ := p.Object(p.steps["debugged"], true)
+	if got := fmt.Sprint(o.Object["spec"]); got != "map[containers:[map[name:app]]]" {
+		t.Errorf("created with %s", got)
+	}
+	same(t, "told", tells(p), "Made debugged: it starts again; without its ephemeral containers, which only a running pod can get", "Made other: it starts again")
 }
 
 func TestR29_JobLosesItsControllerUID(t *testing.T) {
