@@ -188,11 +188,15 @@ func (a *Agent) isOver(uid types.UID) bool {
 	return ok && hasEnded(pod)
 }
 
-// countStarted admits the pods that an earlier agent has started, before it admits any other.
-func (a *Agent) countStarted() {
+// adoptStarted adopts and admits the pods that an earlier agent has started, before the agent starts any other: they keep
+// their addresses and their resources.
+func (a *Agent) adoptStarted() {
 	for _, obj := range a.pods.GetStore().List() {
-		if pod, ok := obj.(*corev1.Pod); ok && a.isOurs(pod) && pod.Status.StartTime != nil && !hasEnded(pod) {
-			a.admissions.try(pod, a.nodeObject(pod.Spec.NodeName))
+		pod, ok := obj.(*corev1.Pod)
+		if !ok || !a.isOurs(pod) || pod.Status.StartTime == nil || hasEnded(pod) {
+			continue
 		}
+		a.runtime.Adopt(pod)
+		a.admissions.try(pod, a.nodeObject(pod.Spec.NodeName))
 	}
 }

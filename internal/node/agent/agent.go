@@ -82,6 +82,7 @@ type Agent struct {
 	mu      sync.Mutex
 	records map[types.UID]*record // guarded by mu
 	endings map[types.UID]*ending // guarded by mu; of pods that are being deleted
+	held    map[string]struct{}   // guarded by mu; the nodes whose pods do not become ready
 
 	admissions admissions
 	failures   *pace.Failures
@@ -104,7 +105,7 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{
 		lease: cmp.Or(c.Lease, DefaultLease), registered: c.Registered,
 		client: c.Client, runtime: c.Runtime, nodes: map[string]Node{}, clock: c.Clock, log: c.Logger, records: map[types.UID]*record{},
-		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand, admissions: newAdmissions(), failures: pace.NewFailures(c.Logger, c.Clock), events: controller.NewEventRecorder(c.Client, component),
+		endings: map[types.UID]*ending{}, held: map[string]struct{}{}, movedByHand: c.MovedByHand, admissions: newAdmissions(), failures: pace.NewFailures(c.Logger, c.Clock), events: controller.NewEventRecorder(c.Client, component),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[types.UID](),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: c.Clock}),
 	}
@@ -166,16 +167,7 @@ func essentials(obj any) (any, error) {
 // Run runs the agent until ctx ends, and returns when everything it started has ended. Containers
 // keep running: another agent may take over. An agent runs at most once.
 func (a *Agent) Run(ctx context.Context) error {
-	registration, err := a.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    a.observe,
-		UpdateFunc: func(_, now any) { a.observe(now) },
-		DeleteFunc: func(obj any) {
-			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = last.Obj
-			}
-			a.observe(obj)
-		},
-	})
+	registration, err := a.pods.AddEventHandler(a.handler())
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // the owner of the informer has stopped it
@@ -206,7 +198,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	running.Go(func() { a.keepNodes(ctx) })
 	// The agent can identify pods that only the runtime has once the informer has synced.
 	if cache.WaitForCacheSync(ctx.Done(), a.pods.HasSynced, a.objects.HasSynced) {
-		a.countStarted()
+		a.adoptStarted()
 		for _, uid := range a.runtime.Known() {
 			a.queue.Add(uid)
 		}
@@ -222,6 +214,28 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	default:
 		return nil
+	}
+}
+
+// handler enqueues the pods that change. An informer that lists again, after its watch was interrupted, delivers a pod
+// that has taken the name of another one as an update: the other one is gone then.
+func (a *Agent) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: a.observe,
+		UpdateFunc: func(before, now any) {
+			was, wasPod := before.(*corev1.Pod)
+			is, isPod := now.(*corev1.Pod)
+			if wasPod && isPod && was.UID != is.UID {
+				a.observe(was)
+			}
+			a.observe(now)
+		},
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			a.observe(obj)
+		},
 	}
 }
 

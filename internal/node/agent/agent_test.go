@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -30,13 +33,30 @@ import (
 // host is an in-memory API with an agent for node n.
 type host struct {
 	*fake.Clientset
-	t     *testing.T
-	agent *agent.Agent // set by run
+	t       *testing.T
+	agent   *agent.Agent       // set by run
+	runtime *simulated.Runtime // set by run
+	down    atomic.Bool        // the runtime cannot be used
 
 	mu      sync.Mutex
 	removed []removal              // guarded by mu
 	hold    bool                   // guarded by mu: removals are accepted, and the pod stays
 	refuse  func(pod string) error // guarded by mu: called before a status is written
+}
+
+// fallible is a runtime that can be down.
+type fallible struct {
+	*simulated.Runtime
+
+	down *atomic.Bool
+}
+
+// Healthy returns an error while the runtime is down.
+func (f fallible) Healthy() error {
+	if f.down.Load() {
+		return errors.New("container runtime is down")
+	}
+	return nil
 }
 
 // removal is a DELETE that the agent has sent.
@@ -114,9 +134,8 @@ func (h *host) run() {
 // runWith runs the agent with a logger until the test ends.
 func (h *host) runWith(log *slog.Logger) {
 	h.t.Helper()
-	a, err := agent.New(agent.Config{
-		Client: h, Runtime: simulated.New(clock.RealClock{}), Nodes: []agent.Node{aNode("n")}, Logger: log,
-	})
+	h.runtime = simulated.New(clock.RealClock{})
+	a, err := agent.New(agent.Config{Client: h, Runtime: fallible{h.runtime, &h.down}, Nodes: []agent.Node{aNode("n")}, Logger: log})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -229,6 +248,35 @@ func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 	eventually.Holds(h.t, "their removal is asked for", func() bool { return len(h.removals()) >= 20 })
 	h.create("next", nil)
 	h.runs("next")
+}
+
+// TestReplacedPodEnds checks that the containers of a pod end that was deleted and created anew while the watch was
+// interrupted. The informer delivers that as an update.
+func TestReplacedPodEnds(t *testing.T) {
+	h := newHost(t, pod("web", "n", nil))
+	interrupted := watch.NewFake()
+	watches := 0
+	h.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		watches++
+		return watches == 1, interrupted, nil
+	})
+	h.run()
+	h.runs("web")
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	if err := h.Tracker().Delete(pods, "ns", "web"); err != nil {
+		t.Fatal(err)
+	}
+	again := pod("web", "n", nil)
+	again.UID = "again"
+	if err := h.Tracker().Create(pods, again, "ns"); err != nil {
+		t.Fatal(err)
+	}
+	gone := apierrors.NewResourceExpired("the watch is too old")
+	interrupted.Error(&gone.ErrStatus)
+	h.runs("web")
+	eventually.Holds(t, "the old one has ended", func() bool { return slices.Equal(h.runtime.Known(), []types.UID{"again"}) })
 }
 
 // TestPodsOfOtherNodes checks that the agent does not touch pods of other nodes.
@@ -411,5 +459,81 @@ func TestRefusedPodsTakeFewLines(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestNodeIsNotReadyWhileItsRuntimeIsDown checks that a node is reported as not ready with the next heartbeat after its
+// runtime has failed, that the agent leaves its pods not ready meanwhile, and that all are ready again afterwards.
+func TestNodeIsNotReadyWhileItsRuntimeIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.run()
+		h.create("web", nil)
+		time.Sleep(agent.DefaultLease)
+		synctest.Wait()
+		want := func(node, message string, pod corev1.ConditionStatus) {
+			t.Helper()
+			n, err := h.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range n.Status.Conditions {
+				if c.Type == corev1.NodeReady && (c.Reason != node || !strings.Contains(c.Message, message)) {
+					t.Errorf("the node: %+v, want %s, %s", c, node, message)
+				}
+			}
+			p, err := h.CoreV1().Pods("ns").Get(t.Context(), "web", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range p.Status.Conditions {
+				if c.Type == corev1.PodReady && c.Status != pod {
+					t.Errorf("the pod: %+v, want %s", c, pod)
+				}
+			}
+		}
+		want("KubeletReady", "is posting ready status", corev1.ConditionTrue)
+		h.down.Store(true)
+		time.Sleep(agent.DefaultLease / 4)
+		synctest.Wait()
+		want("KubeletNotReady", "container runtime is down", corev1.ConditionTrue)
+		h.markNotReady("web")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		want("KubeletNotReady", "container runtime is down", corev1.ConditionFalse)
+		h.down.Store(false)
+		time.Sleep(agent.DefaultLease / 4)
+		synctest.Wait()
+		want("KubeletReady", "is posting ready status", corev1.ConditionTrue)
+		events, err := h.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reasons []string
+		for _, e := range events.Items {
+			if e.InvolvedObject.Kind == "Node" {
+				reasons = append(reasons, e.Reason)
+			}
+		}
+		if slices.Sort(reasons); !slices.Equal(slices.Compact(reasons), []string{"NodeNotReady", "NodeReady"}) {
+			t.Errorf("Events of the node: %q", reasons)
+		}
+	})
+}
+
+// markNotReady marks a pod as not ready, like the node lifecycle controller.
+func (h *host) markNotReady(name string) {
+	h.t.Helper()
+	p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+			c.Status, c.Reason = corev1.ConditionFalse, "NodeNotReady"
+		}
+	}
+	if _, err := h.CoreV1().Pods("ns").UpdateStatus(h.t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		h.t.Fatal(err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
@@ -28,10 +27,14 @@ func (a *Agent) record(pod *corev1.Pod, events []lifecycle.Event) {
 	}
 }
 
-// recordReady records that a node has become ready.
-func (a *Agent) recordReady(node string, uid types.UID) {
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}
-	a.events.Event(node, about, corev1.EventTypeNormal, "NodeReady", fmt.Sprintf("Node %s status is now: NodeReady", node))
+// recordReadiness records that a node has become ready, or is no longer ready.
+func (a *Agent) recordReadiness(node *corev1.Node) {
+	reason := "NodeNotReady"
+	if isReady(node) {
+		reason = "NodeReady"
+	}
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
+	a.events.Event(node.Name, about, corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", node.Name, reason))
 }
 
 // fieldOf returns the path of a container in its pod.

@@ -60,6 +60,8 @@ type registered struct {
 	// again repeats the report with the next heartbeat. A controller that watches nodes may have seen the last report
 	// before the heartbeat that preceded it, and have reverted it.
 	again bool
+	// down means that the last report said that the runtime is not healthy.
+	down bool
 }
 
 // roster contains the nodes that are in the API. It is safe for concurrent use.
@@ -116,18 +118,25 @@ func (a *Agent) keepNodes(ctx context.Context) {
 }
 
 // beat sends a heartbeat and, if it is due, reports the node's status. The report is due after missed heartbeats: a
-// controller may have marked the node as unreachable.
+// controller may have marked the node as unreachable. It is also due when the runtime fails or works again.
 func (a *Agent) beat(ctx context.Context, n *registered) error {
 	now := a.clock.Now().Round(0)
 	missed := now.Sub(n.heard) > a.lease*3/(2*renewals)
 	if err := a.renew(ctx, n); err != nil {
 		return err
 	}
-	if missed || n.again || now.Sub(n.reported) >= statusEvery {
+	down := a.isDown()
+	if down {
+		a.hold(n.Name) // before a controller can mark the pods
+	}
+	if missed || n.again || down != n.down || now.Sub(n.reported) >= statusEvery {
 		if err := a.reportNode(ctx, n.Node, n.uid); err != nil {
 			return err
 		}
-		n.reported, n.again = now, missed
+		n.reported, n.again, n.down = now, missed, down
+	}
+	if !down {
+		a.release(n.Name)
 	}
 	n.heard = now
 	return nil
@@ -219,10 +228,10 @@ func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
 	case known:
 		err = a.reportNode(ctx, n, node.UID)
 	default:
-		a.recordReady(n.Name, node.UID)
+		a.recordReadiness(node)
 	}
 	now := a.clock.Now().Round(0)
-	return registered{n, node.UID, lease, now, now, known}, err
+	return registered{Node: n, uid: node.UID, lease: lease, heard: now, reported: now, again: known || !isReady(node)}, err
 }
 
 // beginLease creates the Lease of a node, or takes over an existing one. A Lease that belongs to an
@@ -306,11 +315,11 @@ func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) error {
 		if err != nil {
 			return err
 		}
-		_, err = a.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		written, err := a.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		switch {
 		case err == nil:
-			if !isReady(node) {
-				a.recordReady(n.Name, node.UID)
+			if isReady(written) != isReady(node) {
+				a.recordReadiness(written)
 			}
 			return nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
@@ -363,10 +372,18 @@ func (a *Agent) object(n Node) *corev1.Node {
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "node has sufficient memory available"},
 		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "node has no disk pressure"},
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "node has sufficient PID available"},
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "node agent is posting ready status"},
+		a.readiness(),
 	} {
 		c.LastHeartbeatTime, c.LastTransitionTime = now, now
 		node.Status.Conditions = append(node.Status.Conditions, c)
 	}
 	return node
+}
+
+// readiness returns the condition Ready of the nodes, without times.
+func (a *Agent) readiness() corev1.NodeCondition {
+	if err := a.health(); err != nil {
+		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: err.Error()}
+	}
+	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "node agent is posting ready status"}
 }

@@ -193,7 +193,7 @@ func (a *Agent) logStep(ctx context.Context, pod *corev1.Pod, s lifecycle.Step) 
 // report writes the status of a pod if it differs from the API's, and reports whether it did. The
 // write is conditioned on the UID.
 func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus) (wrote bool, err error) {
-	if equality.Semantic.DeepEqual(&r.pod.Status, status) {
+	if equality.Semantic.DeepEqual(&r.pod.Status, status) || a.isHeld(r.pod, status) {
 		return false, nil
 	}
 	written, err := a.writeStatus(ctx, r.pod, status)

@@ -17,6 +17,9 @@ import (
 // It makes no decisions: it carries out the steps of package lifecycle, and reports the state of
 // sandboxes and containers. That state survives a restart of the agent, apart from the part that
 // Adopt restores.
+//
+// A runtime that can fail also has Healthy() error, which returns why it cannot be used, or nil. The node is not ready
+// meanwhile.
 type Runtime interface {
 	// Name and Version are reported in the node's status.
 	Name() string
@@ -24,7 +27,8 @@ type Runtime interface {
 	// Run does the runtime's background work until ctx ends. It calls changed for a pod whenever
 	// the result of Observe may have changed.
 	Run(ctx context.Context, changed func(types.UID)) error
-	// Adopt tells the runtime about a pod that is new to this agent; pod.Status is the last reported status.
+	// Adopt tells the runtime about a pod that is new to this agent; pod.Status is the last reported status. The agent may
+	// repeat it. It adopts all pods that have been started before it begins its first step.
 	Adopt(pod *corev1.Pod)
 	// Update tells the runtime about the current version of a pod in the API, before its steps and
 	// after each change.

@@ -42,13 +42,13 @@ func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error 
 		s.record(pod, corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s to %s", name, node))
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		s.unplace(pod.UID, node) // gone, or bound by another scheduler: the watch will show it
+		s.unplace(pod, node) // gone, or bound by another scheduler: the watch will show it
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		s.unplace(pod.UID, node) // its namespace is being deleted, where no pod starts any more
+		s.unplace(pod, node) // its namespace is being deleted, where no pod starts any more
 		return nil
 	}
-	s.unplace(pod.UID, node)
+	s.unplace(pod, node)
 	return fmt.Errorf("bind pod %s to node %s: %w", name, node, err)
 }
 
@@ -70,17 +70,26 @@ func (s *Scheduler) place(name cache.ObjectName, pod *corev1.Pod) (string, error
 	return node.Name(), nil
 }
 
-func (s *Scheduler) unplace(uid types.UID, node string) {
+// unplace frees the resources of a pod on a node after a Binding failed. The answer of the API may be lost although the
+// pod is bound: a pod that the watch shows as bound keeps its resources.
+func (s *Scheduler) unplace(pod *corev1.Pod, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.placed[uid] != node {
+	if s.placed[pod.UID] != node || s.isBound(pod) {
 		return
 	}
-	delete(s.placed, uid)
+	delete(s.placed, pod.UID)
 	if known := s.cluster.Node(node); known != nil {
-		known.Remove(uid)
+		known.Remove(pod.UID)
 		s.retryLocked()
 	}
+}
+
+// isBound reports whether the watch shows that a pod is bound to a node.
+func (s *Scheduler) isBound(pod *corev1.Pod) bool {
+	obj, _, err := s.pods.GetStore().Get(pod)
+	now, ok := obj.(*corev1.Pod)
+	return err == nil && ok && now.UID == pod.UID && now.Spec.NodeName != ""
 }
 
 // report writes the reasons why no node fits into the pod's condition, unless the condition already has them.

@@ -6,11 +6,29 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 	"github.com/coppice-dev/coppice/internal/node/scheduler/placement"
 )
+
+// handler passes the changes of objects on. An informer that lists again, after its watch was interrupted, delivers an
+// object that has taken the name of another one as an update: the other one is gone then.
+func handler(observe, forget func(any)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: observe,
+		UpdateFunc: func(before, now any) {
+			was, wasObject := before.(metav1.Object)
+			is, isObject := now.(metav1.Object)
+			if wasObject && isObject && was.GetUID() != is.GetUID() {
+				forget(before)
+			}
+			observe(now)
+		},
+		DeleteFunc: forget,
+	}
+}
 
 // observeNode records the current state of a node. Unschedulable pods may fit on it.
 func (s *Scheduler) observeNode(obj any) {
@@ -111,16 +129,26 @@ func (s *Scheduler) observePod(obj any) {
 
 // updateLocked records the state of a pod on a node.
 func (s *Scheduler) updateLocked(node *placement.Node, pod *corev1.Pod) {
-	before := node.Pod(pod.UID)
+	before, requested := node.Pod(pod.UID), node.Requests(pod.UID)
 	node.Add(pod)
 	switch {
-	case before != nil && node.Pod(pod.UID) == nil:
-		s.retryLocked() // it has finished and needs no resources any more
+	case anySmaller(requested, node.Requests(pod.UID)):
+		s.retryLocked() // it was resized, or has finished and needs no resources any more
 	case before == nil, (before.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil):
 		s.retryConcernedLocked(pod)
 	case !maps.Equal(before.Labels, pod.Labels):
 		s.retryConcernedLocked(before, pod)
 	}
+}
+
+// anySmaller reports whether any amount is smaller than before.
+func anySmaller(before, now map[corev1.ResourceName]int64) bool {
+	for name, amount := range before {
+		if now[name] < amount {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Scheduler) forgetPod(obj any) {

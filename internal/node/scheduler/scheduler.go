@@ -9,8 +9,8 @@
 // Pods, and namespaces for their labels, are watched once there is a node: without nodes there
 // is nothing to decide. Pods are placed one at a time, so each placement sees the previous ones;
 // bindings are sent by several workers. An unschedulable pod is retried when a node or the labels
-// of a namespace change, when a pod on a node is gone or has finished, and, if it has constraints
-// on other pods, when one of these is placed or changes.
+// of a namespace change, when a pod on a node is gone, has finished or requests less, and, if it has
+// constraints on other pods, when one of these is placed or changes.
 //
 // The loop is not that of package controller: there an event is only a key, whereas here
 // it changes the nodes that placement reads, and an addition and a deletion change them
@@ -131,10 +131,7 @@ func (s *Scheduler) prepare() error {
 // Run runs the scheduler until ctx ends, and returns when everything it started has ended. A
 // scheduler can run only once.
 func (s *Scheduler) Run(ctx context.Context) error {
-	_, err := s.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: s.observeNode, UpdateFunc: func(_, now any) { s.observeNode(now) }, DeleteFunc: s.forgetNode,
-	})
-	if err != nil {
+	if _, err := s.nodes.AddEventHandler(handler(s.observeNode, s.forgetNode)); err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
 	var running sync.WaitGroup
@@ -170,14 +167,12 @@ func (s *Scheduler) watchPods(ctx context.Context) {
 		informer        cache.SharedIndexInformer
 		observe, forget func(any)
 	}{{s.namespaces, s.observeNamespace, s.forgetNamespace}, {s.pods, s.observePod, s.forgetPod}} {
-		handler, err := watched.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: watched.observe, UpdateFunc: func(_, now any) { watched.observe(now) }, DeleteFunc: watched.forget,
-		})
+		registration, err := watched.informer.AddEventHandler(handler(watched.observe, watched.forget))
 		if err != nil {
 			return // the informer has been stopped already
 		}
-		defer func() { _ = watched.informer.RemoveEventHandler(handler) }()
-		handlers = append(handlers, handler)
+		defer func() { _ = watched.informer.RemoveEventHandler(registration) }()
+		handlers = append(handlers, registration)
 	}
 	s.handlers.Store(&handlers)
 	var running sync.WaitGroup

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/testing/fakewatch"
@@ -73,6 +74,16 @@ func (c *cluster) runWith(log *slog.Logger) {
 			c.t.Error(err)
 		}
 	})
+}
+
+// observing returns a scheduler that does not run, and its handlers of nodes and pods.
+func observing(t *testing.T) (s *Scheduler, nodes, pods cache.ResourceEventHandler) {
+	t.Helper()
+	s, err := New(Config{Client: newCluster(t), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, handler(s.observeNode, s.forgetNode), handler(s.observePod, s.forgetPod)
 }
 
 func (c *cluster) bind(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -183,8 +194,8 @@ func TestPodsOnNodesCountFromTheStart(t *testing.T) {
 	c.isOn("new", "b")
 }
 
-// TestUnschedulablePodIsRetried checks that an unschedulable pod is placed when another pod is gone or has ended, or
-// when a node grows or is added.
+// TestUnschedulablePodIsRetried checks that an unschedulable pod is placed when another pod is gone, has ended
+// or is resized, or when a node grows or is added.
 func TestUnschedulablePodIsRetried(t *testing.T) {
 	for name, free := range map[string]func(*cluster) error{
 		"a pod is gone": func(c *cluster) error {
@@ -194,6 +205,12 @@ func TestUnschedulablePodIsRetried(t *testing.T) {
 			p := c.get("first")
 			p.Status.Phase = corev1.PodSucceeded
 			_, err := c.CoreV1().Pods("ns").UpdateStatus(c.t.Context(), p, metav1.UpdateOptions{})
+			return err
+		},
+		"a pod is resized": func(c *cluster) error {
+			p := c.get("first")
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0")
+			_, err := c.CoreV1().Pods("ns").Update(c.t.Context(), p, metav1.UpdateOptions{})
 			return err
 		},
 		"a node grows": func(c *cluster) error {
@@ -258,6 +275,27 @@ func TestRefusedBindingFreesTheNode(t *testing.T) {
 	}
 }
 
+// TestBoundPodKeepsItsResources checks that a pod that was bound counts on its node, although the answer to its Binding
+// was an error.
+func TestBoundPodKeepsItsResources(t *testing.T) {
+	s, nodes, pods := observing(t)
+	nodes.OnAdd(node("a", "1"), true)
+	first := pod("first", "1")
+	if on, err := s.place(cache.MetaObjectToName(first), first); err != nil || on != "a" {
+		t.Fatalf("placed on %q: %v", on, err)
+	}
+	bound := first.DeepCopy()
+	bound.Spec.NodeName = "a"
+	if err := s.pods.GetStore().Add(bound); err != nil {
+		t.Fatal(err)
+	}
+	pods.OnUpdate(first, bound)
+	s.unplace(first, "a")
+	if n := s.cluster.Node("a").Pods(); n != 1 || s.placed[first.UID] != "a" {
+		t.Errorf("%d pods are on the node, placed are %v", n, s.placed)
+	}
+}
+
 // TestAnotherSchedulerWasFaster checks that a pod that another scheduler has bound elsewhere takes its resources there,
 // and not on the node that this scheduler chose.
 func TestAnotherSchedulerWasFaster(t *testing.T) {
@@ -287,6 +325,35 @@ func TestAnotherSchedulerWasFaster(t *testing.T) {
 	other := map[string]string{"a": "b", "b": "a"}[c.get("first").Spec.NodeName]
 	c.create(pod("second", "1"))
 	c.isOn("second", other)
+}
+
+// TestReplacedPodFreesItsNode checks that a pod counts no longer when the watch shows another one of its name, without
+// having shown its deletion, and that a node which is replaced so has the pods that are bound to it.
+func TestReplacedPodFreesItsNode(t *testing.T) {
+	s, nodes, pods := observing(t)
+	nodes.OnAdd(node("a", "1"), true)
+	old, other := pod("p", "1"), pod("p", "1")
+	old.Spec.NodeName, other.UID = "a", "other"
+	pods.OnAdd(old, true)
+	if n := s.cluster.Node("a").Pods(); n != 1 {
+		t.Fatalf("%d pods are on the node", n)
+	}
+	pods.OnUpdate(old, other)
+	if n := s.cluster.Node("a").Pods(); n != 0 || len(s.placed) != 0 {
+		t.Errorf("%d pods are on the node after the replacement: %v", n, s.placed)
+	}
+	bound := other.DeepCopy()
+	bound.Spec.NodeName = "a"
+	if err := s.pods.GetStore().Add(bound); err != nil {
+		t.Fatal(err)
+	}
+	pods.OnUpdate(other, bound)
+	again := node("a", "2")
+	again.UID = "again"
+	nodes.OnUpdate(node("a", "1"), again)
+	if n := s.cluster.Node("a").Pods(); n != 1 {
+		t.Errorf("%d pods are on the node that was replaced", n)
+	}
 }
 
 // TestNotForThisScheduler checks that pods of other schedulers, and pods that have scheduling gates, have finished or

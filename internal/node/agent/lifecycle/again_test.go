@@ -100,12 +100,12 @@ func TestLostInitContainerStaysEnded(t *testing.T) {
 }
 
 // TestInitContainersInANewSandbox checks that only the init containers of a pod that is always restarted run again in a
-// new sandbox.
+// new sandbox. A pod that ends with its sandbox needs no new one; the dead one is stopped, once, to free its address.
 func TestInitContainersInANewSandbox(t *testing.T) {
 	for policy, want := range map[corev1.RestartPolicy]string{
 		corev1.RestartPolicyAlways:    "KILL a, remove, sandbox, start i",
 		corev1.RestartPolicyOnFailure: "KILL a, remove, sandbox, start a",
-		corev1.RestartPolicyNever:     "KILL a",
+		corev1.RestartPolicyNever:     "KILL a, stop",
 	} {
 		w := newNode(t, corev1.PodSpec{RestartPolicy: policy, InitContainers: containers("i"), Containers: containers("a")})
 		w.settle()
@@ -114,6 +114,7 @@ func TestInitContainersInANewSandbox(t *testing.T) {
 		w.now = w.now.Add(time.Minute)
 		w.observed.Sandbox.Ready = false
 		w.want(w.settle(), want)
+		w.want(w.passes(time.Hour), "")
 	}
 }
 

@@ -266,13 +266,13 @@ func (d *decision) tidy() {
 
 // tidySandbox frees the resources of a pod that has ended. The dead containers of a finished pod
 // can be inspected until it is deleted, and until the status has been written only the runtime
-// knows how they ended.
+// knows how they ended. A sandbox whose own process has died still has its address, until it is stopped.
 func (d *decision) tidySandbox(s Sandbox) {
 	switch {
 	case d.intent == leave && d.endIsReported() || d.intent == vanish:
 		d.try(s.ID, RemoveSandbox{ID: s.ID, Final: true})
 	case d.intent == leave || d.intent == refuse:
-	case s.Ready || s.NoAddress:
+	case s.Ready, s.NoAddress, d.state.stopped != s.ID:
 		d.try(s.ID, StopSandbox{ID: s.ID})
 	}
 }

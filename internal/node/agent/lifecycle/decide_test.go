@@ -419,7 +419,8 @@ func TestPodFailsAtItsDeadline(t *testing.T) {
 }
 
 // TestFinishedPodFreesItsSandbox checks that a finished pod frees its sandbox and keeps its dead containers and the
-// address in its status, and that its deletion frees the rest.
+// address in its status, and that its deletion frees the rest. An agent that takes over cannot tell whether a sandbox that
+// is not ready was stopped, and stops it once more.
 func TestFinishedPodFreesItsSandbox(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a", "b")})
 	w.settle()
@@ -437,8 +438,9 @@ func TestFinishedPodFreesItsSandbox(t *testing.T) {
 	if len(w.observed.Instances) != 2 {
 		t.Errorf("instances %+v", w.observed.Instances)
 	}
-	w.state = &lifecycle.State{}
 	w.want(w.passes(time.Hour), "")
+	w.state = &lifecycle.State{}
+	w.want(w.passes(time.Hour), "stop")
 	w.delete(30)
 	w.want(w.settle(), "remove, delete")
 }

@@ -11,6 +11,7 @@ type State struct {
 	removed   bool                      // the API has accepted the removal
 	ending    time.Time                 // when its termination began, for any reason
 	leaving   time.Time                 // when its deletion was first seen
+	stopped   string                    // the ID of the sandbox that was stopped last
 	running   map[Step]struct{}         // steps that have begun and not finished
 	instances map[string]*instanceState // by ID
 	givenUp   map[string]struct{}       // containers whose start is under way, and must be cancelled
@@ -167,6 +168,9 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 	case Resize:
 		m.tried(s.ID, err, now)
 	case StopSandbox:
+		if err == nil {
+			m.stopped = s.ID
+		}
 		m.tried(s.ID, err, now)
 	case RemoveSandbox:
 		m.tried(s.ID, err, now)

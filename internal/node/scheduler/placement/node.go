@@ -77,6 +77,10 @@ func (n *Node) Pods() int { return len(n.pods) }
 // Pod returns the pod with this UID, or nil if it is not on the node.
 func (n *Node) Pod(uid types.UID) *corev1.Pod { return n.pods[uid].pod }
 
+// Requests returns the amounts that a pod takes of the node, milli units for CPU, or nil if it is not on the node. The
+// caller must not modify them.
+func (n *Node) Requests(uid types.UID) map[corev1.ResourceName]int64 { return n.pods[uid].requests }
+
 // Add adds a pod to the node. A finished pod needs no resources.
 func (n *Node) Add(pod *corev1.Pod) {
 	n.Remove(pod.UID)

@@ -142,6 +142,22 @@ func TestForeignMountStays(t *testing.T) {
 	}
 }
 
+// TestModeOfANamedPipe checks that a named pipe that takes the place of a directory that was just made blocks nothing.
+func TestModeOfANamedPipe(t *testing.T) {
+	volume, _ := tree(t)
+	if err := unix.Mkfifo(filepath.Join(volume, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := setMode(root, "pipe", 0o777); err == nil {
+		t.Error("its mode was set")
+	}
+}
+
 func TestMountPointsBelow(t *testing.T) {
 	const mountinfo = `22 1 0:21 / / rw - ext4 /dev/root rw
 30 22 0:25 / /data/pods/u/subpaths/c/0 rw shared:1 - ext4 /dev/root rw

@@ -21,6 +21,7 @@ type blueprint struct {
 	// variables are its environment variables, in order.
 	variables []variable
 	mounts    []*runtimeapi.Mount
+	seccomp   *runtimeapi.SecurityProfile
 	own       map[string]string // the agent's labels
 	target    string            // the ID of the container whose processes it sees; "" for its own
 	capacity  corev1.ResourceList
@@ -44,7 +45,7 @@ func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 		},
 		LogPath: logPath(c.Name, b.start.Attempt), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources: resources(b.pod, c, b.capacity), SecurityContext: containerSecurity(b.pod, c, b.image),
+			Resources: resources(b.pod, c, b.capacity), SecurityContext: containerSecurity(b),
 		},
 	}
 	if n := config.GetLinux().GetSecurityContext().GetNamespaceOptions(); b.target != "" && n.GetPid() == runtimeapi.NamespaceMode_CONTAINER {

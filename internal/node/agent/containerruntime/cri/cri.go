@@ -44,14 +44,16 @@ const (
 	requestWithin = 2 * time.Minute
 	// lookEvery is the interval at which the agent looks for containers that have exited on their own.
 	lookEvery = time.Second
+	// downAfter is how long the runtime may fail to answer before it counts as down, as for the kubelet.
+	downAfter = 30 * time.Second
 )
 
 // Config configures a runtime. All fields are required except Clock, Capacity and Objects.
 type Config struct {
 	// Socket is the CRI endpoint: unix:///run/containerd/containerd.sock, or a path.
 	Socket string
-	// Dir is the directory of the logs and volumes of pods. It identifies the agent: with another directory, the agent
-	// does not find its sandboxes and containers.
+	// Dir is the directory of the logs and volumes of pods, and of seccomp profiles. It identifies the agent: with another
+	// directory, the agent does not find its sandboxes and containers.
 	Dir string
 	// HostIPs are the addresses of the node, the primary one first. Pods in the host network have
 	// them.
@@ -87,6 +89,7 @@ type Runtime struct {
 	notify   func(*corev1.Pod, lifecycle.Event) // guarded by mu; nil before Notify
 	pulls    map[startKey]context.CancelFunc    // guarded by mu; they end the pulls of starts that are under way
 	troubles map[types.UID]trouble              // guarded by mu; why the volumes of a pod are not up to date
+	answered time.Time                          // guarded by mu; when the runtime last listed its containers
 
 	files sync.Mutex // held while volumes of API objects are written or removed
 }
@@ -165,6 +168,16 @@ func (r *Runtime) Name() string { return r.name }
 // Version implements agent.Runtime.
 func (r *Runtime) Version() string { return r.version }
 
+// Healthy returns an error if the runtime has not answered for some time.
+func (r *Runtime) Healthy() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.clock.Now().Sub(r.answered) >= downAfter {
+		return errors.New("container runtime is down")
+	}
+	return nil
+}
+
 // Adopt implements agent.Runtime. There is nothing to restore: all state is stored with
 // the containers.
 func (r *Runtime) Adopt(*corev1.Pod) {}
@@ -224,6 +237,9 @@ func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
 	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	r.answered = r.clock.Now()
+	r.mu.Unlock()
 	for _, uid := range r.cache.differing(listings) {
 		if err := r.refresh(ctx, uid); err != nil {
 			return changed, err

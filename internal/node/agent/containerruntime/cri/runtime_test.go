@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	apitest "k8s.io/cri-api/pkg/apis/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
@@ -414,5 +415,33 @@ func TestNobodyServes(t *testing.T) {
 	_, err := Connect(t.Context(), Config{Socket: "unix://" + socket, Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "no container runtime serves unix://"+socket) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRuntimeThatDoesNotAnswerIsDown checks that a runtime counts as down when it has not answered for 30 s, and no longer
+// once it answers.
+func TestRuntimeThatDoesNotAnswerIsDown(t *testing.T) {
+	f, now := newFake(), clocktesting.NewFakeClock(time.Unix(1000, 0))
+	r, err := open(t.Context(), Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Clock: now}, services{f, f.images})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.Step(downAfter - 1)
+	if err := r.Healthy(); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	f.InjectError("ListPodSandbox", errors.New("connection refused"))
+	if _, err := r.look(t.Context()); err == nil {
+		t.Error("a runtime that does not answer has listed its pods")
+	}
+	now.Step(1)
+	if err := r.Healthy(); err == nil || err.Error() != "container runtime is down" {
+		t.Errorf("after %s: %v", downAfter, err)
+	}
+	if _, err := r.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Healthy(); err != nil {
+		t.Errorf("when it answers again: %v", err)
 	}
 }

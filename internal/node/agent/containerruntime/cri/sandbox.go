@@ -135,16 +135,19 @@ func containersOf(of *corev1.Pod) []*corev1.Container {
 	return all
 }
 
-// sandboxSecurity returns the security context of a pod's sandbox.
+// sandboxSecurity returns the security context of a pod's sandbox. The sandbox has the runtime's seccomp profile: that of
+// the pod need not allow the system calls of the sandbox's own process.
 func sandboxSecurity(of *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
-	s := &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces(of), Seccomp: seccomp(nil, of.Spec.SecurityContext)}
+	s := &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces(of), Seccomp: defaultSeccomp()}
 	for _, c := range containersOf(of) {
 		if isPrivileged(c) {
 			s.Privileged = true
 		}
 	}
 	if asked := of.Spec.SecurityContext; asked != nil {
-		s.RunAsUser, s.RunAsGroup = number(asked.RunAsUser), number(asked.RunAsGroup)
+		if s.RunAsUser = number(asked.RunAsUser); s.RunAsUser != nil { // a runtime refuses a group without a user
+			s.RunAsGroup = number(asked.RunAsGroup)
+		}
 		s.SupplementalGroups = groups(asked)
 		s.SelinuxOptions = selinux(asked.SELinuxOptions)
 	}

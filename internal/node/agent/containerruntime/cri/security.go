@@ -1,6 +1,9 @@
 package cri
 
 import (
+	"errors"
+	"fmt"
+	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,28 +53,40 @@ func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
+// defaultSeccomp returns the runtime's own seccomp profile.
+func defaultSeccomp() *runtimeapi.SecurityProfile {
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+}
+
 // seccomp returns the seccomp profile of a container, or of its pod. Kubernetes' default is
-// unconfined.
-func seccomp(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runtimeapi.SecurityProfile {
-	var asked *corev1.SeccompProfile
-	if of != nil {
+// unconfined. The runtime gets the whole path of a profile in a directory: a relative one would lead from the directory
+// in which the runtime was started to any file, also to one that a container has written.
+func seccomp(own *corev1.SecurityContext, of *corev1.PodSecurityContext, directory string) (*runtimeapi.SecurityProfile, error) {
+	asked := &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+	if of != nil && of.SeccompProfile != nil {
 		asked = of.SeccompProfile
 	}
 	if own != nil && own.SeccompProfile != nil {
 		asked = own.SeccompProfile
 	}
-	if asked != nil {
-		switch asked.Type {
-		case corev1.SeccompProfileTypeRuntimeDefault:
-			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
-		case corev1.SeccompProfileTypeLocalhost:
-			if asked.LocalhostProfile != nil {
-				return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *asked.LocalhostProfile}
-			}
-		case corev1.SeccompProfileTypeUnconfined:
+	switch asked.Type {
+	case corev1.SeccompProfileTypeRuntimeDefault:
+		return defaultSeccomp(), nil
+	case corev1.SeccompProfileTypeLocalhost:
+		name := ""
+		if asked.LocalhostProfile != nil {
+			name = *asked.LocalhostProfile
 		}
+		switch {
+		case name == "":
+			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost")
+		case !filepath.IsLocal(name):
+			return nil, fmt.Errorf("localhostProfile %q is not a path below the directory of the node's seccomp profiles", name)
+		}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(directory, name)}, nil
+	case corev1.SeccompProfileTypeUnconfined:
 	}
-	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
 }
 
 // apparmor returns the AppArmor profile of a container, or of its pod; nil is the runtime's
@@ -126,20 +141,23 @@ func userOf(of *corev1.Pod, c *corev1.Container) user {
 }
 
 // containerSecurity returns the security context of a container.
-func containerSecurity(of *corev1.Pod, c *corev1.Container, image *runtimeapi.Image) *runtimeapi.LinuxContainerSecurityContext {
+func containerSecurity(b blueprint) *runtimeapi.LinuxContainerSecurityContext {
+	of, c := b.pod, b.container
 	u := userOf(of, c)
 	s := &runtimeapi.LinuxContainerSecurityContext{
 		NamespaceOptions: namespaces(of), Privileged: isPrivileged(c), RunAsGroup: number(u.group),
 		SupplementalGroups: groups(of.Spec.SecurityContext),
-		Seccomp:            seccomp(c.SecurityContext, of.Spec.SecurityContext), Apparmor: apparmor(c.SecurityContext, of.Spec.SecurityContext),
+		Seccomp:            b.seccomp, Apparmor: apparmor(c.SecurityContext, of.Spec.SecurityContext),
 	}
 	switch {
 	case u.id != nil:
 		s.RunAsUser = number(u.id)
-	case image.GetUid() != nil:
-		s.RunAsUser = image.GetUid()
+	case b.image.GetUid() != nil:
+		s.RunAsUser = b.image.GetUid()
+	case b.image.GetUsername() != "":
+		s.RunAsUsername = b.image.GetUsername()
 	default:
-		s.RunAsUsername = image.GetUsername()
+		s.RunAsUser = number(new(int64)) // root. A runtime refuses a group without a user
 	}
 	if !s.Privileged {
 		s.MaskedPaths, s.ReadonlyPaths = maskedPaths(), readonlyPaths()

@@ -247,6 +247,9 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	if reason := userOf(b.pod, b.container).mayRun(b.image); reason != "" {
 		return errors.New(reason)
 	}
+	if b.seccomp, err = seccomp(b.container.SecurityContext, b.pod.Spec.SecurityContext, r.store.profiles()); err != nil {
+		return err
+	}
 	if target := targetOf(b.pod, b.container.Name); target != "" {
 		if b.target = r.running(b.pod, target); b.target == "" {
 			return fmt.Errorf("container %s, whose processes are to be seen, does not run", target)

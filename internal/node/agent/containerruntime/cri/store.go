@@ -25,6 +25,7 @@ const mostMessage = 4096
 //	pods/UID/etc-hosts                    the hosts file of its containers
 //	pods/UID/subpaths/CONTAINER/INDEX     mounts of parts of volumes
 //	pods/UID/volumes/NAME                 volumes
+//	seccomp                               the administrator's seccomp profiles
 type store struct {
 	dir string
 	id  string
@@ -37,8 +38,10 @@ func openStore(dir string) (*store, error) {
 		return nil, err
 	}
 	s := &store{dir: dir}
-	if err := os.MkdirAll(filepath.Join(dir, "pods"), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the node agent: %w", err)
+	for _, part := range []string{filepath.Join(dir, "pods"), s.profiles()} {
+		if err := os.MkdirAll(part, 0o700); err != nil {
+			return nil, fmt.Errorf("make the directory of the node agent: %w", err)
+		}
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("protect the directory of the node agent: %w", err)
@@ -66,6 +69,9 @@ func writeWhole(path string, data []byte) error {
 
 // labels returns the labels of everything that this agent creates.
 func (s *store) labels() map[string]string { return map[string]string{labelAgent: s.id} }
+
+// profiles returns the directory of the seccomp profiles that pods may name.
+func (s *store) profiles() string { return filepath.Join(s.dir, "seccomp") }
 
 // pod returns the directory of a pod. A UID must not lead out of the store.
 func (s *store) pod(uid types.UID) string {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,7 +79,30 @@ func makePart(volume, part string) error {
 	if err := root.MkdirAll(part, info.Mode().Perm()); err != nil {
 		return err
 	}
-	return root.Chmod(part, info.Mode()&(os.ModePerm|os.ModeSetgid)) // the umask applied to the mode above
+	return setMode(root, part, info.Mode()&(os.ModePerm|os.ModeSetgid)) // the umask applied to the mode above
+}
+
+// setMode sets the mode of a directory that is new. A container may have put a link in its place, which leads to a file
+// that only its owner may read: the directory is opened first, and must be what is at the path. The opening of a named
+// pipe must not block.
+func setMode(root *os.Root, part string, mode os.FileMode) error {
+	dir, err := root.OpenFile(part, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	opened, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	at, err := root.Lstat(part)
+	if err != nil {
+		return err
+	}
+	if !at.IsDir() || !os.SameFile(opened, at) {
+		return fmt.Errorf("%s was replaced while it was made", part)
+	}
+	return dir.Chmod(mode)
 }
 
 // resolve replaces the links in a part of a volume that lead to a place in the volume. Other parts are returned as they

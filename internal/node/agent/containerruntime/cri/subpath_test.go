@@ -87,6 +87,32 @@ func TestMakePart(t *testing.T) {
 	}
 }
 
+// TestModeOfAReplacedDirectory checks that a file or a directory keeps its mode when a link to it takes the place of a
+// directory that was just made.
+func TestModeOfAReplacedDirectory(t *testing.T) {
+	volume, _ := tree(t)
+	if err := os.Symlink("file", filepath.Join(volume, "to-file")); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, part := range []string{"to-file", "inside", "file"} {
+		before, err := os.Stat(filepath.Join(volume, part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := setMode(root, part, 0o777); err == nil {
+			t.Errorf("%s: no error", part)
+		}
+		if after, err := os.Stat(filepath.Join(volume, part)); err != nil || after.Mode() != before.Mode() {
+			t.Errorf("%s is %v, %v; was %v", part, after.Mode(), err, before.Mode())
+		}
+	}
+}
+
 // TestLinksResolveInsideOfTheirVolumeOnly checks that links inside a volume are resolved, also those with an absolute path, and that links which lead
 // out of it are not.
 func TestLinksResolveInsideOfTheirVolumeOnly(t *testing.T) {

@@ -193,9 +193,79 @@ func TestEphemeralContainerSeesTheProcessesOfItsTarget(t *testing.T) {
 func TestPrivilegedContainerHasNoMaskedPaths(t *testing.T) {
 	pod := aPod()
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
-	s := containerSecurity(pod, &pod.Spec.Containers[0], nil)
+	s := containerSecurity(blueprint{pod: pod, container: &pod.Spec.Containers[0]})
 	if !s.Privileged || len(s.MaskedPaths) > 0 || !sandboxSecurity(pod).Privileged {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestSeccompProfilesAreInTheirDirectory checks that the runtime gets the whole path of a profile of the administrator, that no
+// name leads out of their directory, and that a sandbox has the runtime's profile.
+func TestSeccompProfilesAreInTheirDirectory(t *testing.T) {
+	local := func(name *string) *corev1.SeccompProfile {
+		return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: name}
+	}
+	for name, test := range map[string]struct {
+		pod, container *corev1.SeccompProfile
+		kind           runtimeapi.SecurityProfile_ProfileType
+		path, wrong    string
+	}{
+		"none":             {kind: runtimeapi.SecurityProfile_Unconfined},
+		"the runtime's":    {pod: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}, kind: runtimeapi.SecurityProfile_RuntimeDefault},
+		"the pod's":        {pod: local(new("p.json")), kind: runtimeapi.SecurityProfile_Localhost, path: "/node/seccomp/p.json"},
+		"the container's":  {pod: local(new("p.json")), container: local(new("a/c.json")), kind: runtimeapi.SecurityProfile_Localhost, path: "/node/seccomp/a/c.json"},
+		"without a name":   {pod: local(nil), wrong: "must be set"},
+		"an empty name":    {container: local(new("")), wrong: "must be set"},
+		"absolute":         {pod: local(new("/node/pods/u-1/volumes/data/p.json")), wrong: "is not a path below"},
+		"leads up":         {container: local(new("../pods/u-1/volumes/data/p.json")), wrong: "is not a path below"},
+		"leads up, inside": {pod: local(new("a/../p.json")), kind: runtimeapi.SecurityProfile_Localhost, path: "/node/seccomp/p.json"},
+	} {
+		pod := aPod()
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: test.pod}
+		got, err := seccomp(&corev1.SecurityContext{SeccompProfile: test.container}, pod.Spec.SecurityContext, "/node/seccomp")
+		if got.GetProfileType() != test.kind || got.GetLocalhostRef() != test.path || (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
+			t.Errorf("%s: %v, %v; want %s %s, %q", name, got, err, test.kind, test.path, test.wrong)
+		}
+		if got := sandboxSecurity(pod).Seccomp; got == nil || got.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault {
+			t.Errorf("%s: the sandbox has %s", name, got)
+		}
+	}
+}
+
+// TestUserOfASandbox checks that a sandbox has no group without a user.
+func TestUserOfASandbox(t *testing.T) {
+	pod := aPod()
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsGroup: new(int64(7))}
+	if s := sandboxSecurity(pod); s.RunAsUser != nil || s.RunAsGroup != nil {
+		t.Errorf("a group only: %v:%v", s.RunAsUser, s.RunAsGroup)
+	}
+	pod.Spec.SecurityContext.RunAsUser = new(int64(5))
+	if s := sandboxSecurity(pod); s.RunAsUser.GetValue() != 5 || s.RunAsGroup.GetValue() != 7 {
+		t.Errorf("both: %v:%v", s.RunAsUser, s.RunAsGroup)
+	}
+}
+
+// TestUserOfAContainer checks that a container of an image without a user runs as root, explicitly: a runtime refuses a group
+// without a user.
+func TestUserOfAContainer(t *testing.T) {
+	for name, test := range map[string]struct {
+		own   *corev1.SecurityContext
+		image *runtimeapi.Image
+		want  *runtimeapi.Int64Value
+		named string
+	}{
+		"its own":            {&corev1.SecurityContext{RunAsUser: new(int64(5))}, &runtimeapi.Image{Username: "app"}, &runtimeapi.Int64Value{Value: 5}, ""},
+		"the image's":        {nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 6}}, &runtimeapi.Int64Value{Value: 6}, ""},
+		"the image's, named": {&corev1.SecurityContext{RunAsGroup: new(int64(7))}, &runtimeapi.Image{Username: "app"}, nil, "app"},
+		"none":               {nil, &runtimeapi.Image{}, &runtimeapi.Int64Value{Value: 0}, ""},
+		"a group only":       {&corev1.SecurityContext{RunAsGroup: new(int64(7))}, &runtimeapi.Image{}, &runtimeapi.Int64Value{Value: 0}, ""},
+	} {
+		pod := aPod()
+		pod.Spec.Containers[0].SecurityContext = test.own
+		s := containerSecurity(blueprint{pod: pod, container: &pod.Spec.Containers[0], image: test.image})
+		if (s.RunAsUser == nil) != (test.want == nil) || s.RunAsUser.GetValue() != test.want.GetValue() || s.RunAsUsername != test.named {
+			t.Errorf("%s: user %v, %q; want %v, %q", name, s.RunAsUser, s.RunAsUsername, test.want, test.named)
+		}
 	}
 }
 

@@ -240,10 +240,19 @@ func (r *Runtime) start(of *corev1.Pod, s lifecycle.Start, set settings) error {
 // resourcesOf returns the resources of a container. An ephemeral container has none, and is not
 // resized.
 func resourcesOf(of *corev1.Pod, container string) *corev1.ResourceRequirements {
+	c := find(of, container)
+	if c == nil {
+		return nil
+	}
+	return &corev1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits}
+}
+
+// find returns a container or an init container of a pod, or nil.
+func find(of *corev1.Pod, container string) *corev1.Container {
 	for _, all := range [][]corev1.Container{of.Spec.Containers, of.Spec.InitContainers} {
 		for i := range all {
-			if c := &all[i]; c.Name == container {
-				return &corev1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits}
+			if all[i].Name == container {
+				return &all[i]
 			}
 		}
 	}
@@ -345,10 +354,8 @@ func (r *Runtime) hook(of *corev1.Pod, s lifecycle.PreStop, done func(error)) (l
 		return false
 	}
 	takes := run.settings.hookTakes
-	for i := range of.Spec.Containers {
-		if c := &of.Spec.Containers[i]; c.Name == s.Container && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil {
-			takes = time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
-		}
+	if c := find(of, s.Container); c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil {
+		takes = time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 	}
 	if takes <= 0 {
 		return false

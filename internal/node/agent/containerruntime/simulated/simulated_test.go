@@ -246,17 +246,28 @@ func TestContainerEndsAfterTermAsItsAnnotationsSay(t *testing.T) {
 	})
 }
 
+// TestPreStopHook checks that a hook that sleeps takes its time, also that of a sidecar.
 func TestPreStopHook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pod := aPod()
-		pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}}
-		n := newNode(t, pod)
-		n.delete(30)
-		n.passes(7*time.Second - 1)
-		n.wantGone(false)
-		n.passes(1)
-		n.wantGone(true)
-	})
+	for name, hooked := range map[string]func(*corev1.PodSpec) *corev1.Container{
+		"a container": func(of *corev1.PodSpec) *corev1.Container { return &of.Containers[0] },
+		"a sidecar": func(of *corev1.PodSpec) *corev1.Container {
+			of.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+			return &of.InitContainers[0]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pod := aPod()
+				hooked(&pod.Spec).Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}}
+				n := newNode(t, pod)
+				n.delete(30)
+				n.passes(7*time.Second - 1)
+				n.wantGone(false)
+				n.passes(1)
+				n.wantGone(true)
+			})
+		})
+	}
 }
 
 func TestProbesFailAsTheirAnnotationsSay(t *testing.T) {
