@@ -207,7 +207,7 @@ func progressOn(s Streams) func(done, all int) {
 	}
 	own := terminal.Own(s.Err)
 	return func(done, all int) {
-		fmt.Fprintf(own, "\r\033[Kmade %d of %d", done, all)
+		fmt.Fprintf(own, "\r\033[Krestored %d of %d", done, all)
 		if done == all {
 			fmt.Fprint(own, "\r\033[K")
 		}

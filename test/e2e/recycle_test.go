@@ -78,7 +78,7 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 		t.Errorf("the secrets are %q, the owner %s, which was %s", got, now, owner)
 	}
 	for _, line := range []string{"undo crd/widgets.recycled.example.com", "undo secret before"} {
-		if out, stderr, code := tool(t, p, namespace, strings.Fields(line)...); code != 0 || !strings.Contains(out, "Made again: 1") {
+		if out, stderr, code := tool(t, p, namespace, strings.Fields(line)...); code != 0 || !strings.Contains(out, "Restored: 1") {
 			t.Errorf("%s: exit code %d\n%s%s", line, code, out, stderr)
 		}
 	}
@@ -130,12 +130,12 @@ func TestR29_UndoAtOnceRestoresAll(t *testing.T) {
 	}
 	k.apply(t, namespace, list.String())
 	k.run(t, "delete", "-n", namespace, "configmap", "owner", "--cascade=foreground")
-	all := fmt.Sprintf("Made again: %d\n", dependents+1)
+	all := fmt.Sprintf("Restored: %d\n", dependents+1)
 	if out, stderr, code := tool(t, p, namespace, "undo", "configmap/owner"); code != 0 || !strings.Contains(out, all) {
 		t.Errorf("undo of the owner: exit code %d\n%s%s", code, out, stderr)
 	}
 	k.run(t, "delete", "-n", namespace, "configmap", "owner", "--cascade=orphan")
-	if out, stderr, code := tool(t, p, namespace, "undo", "configmap/owner"); code != 0 || !strings.Contains(out, "Made again: 1\n") {
+	if out, stderr, code := tool(t, p, namespace, "undo", "configmap/owner"); code != 0 || !strings.Contains(out, "Restored: 1\n") {
 		t.Errorf("undo of the orphan deletion: exit code %d\n%s%s", code, out, stderr)
 	}
 	uid = k.get(t, namespace, "configmap/owner", "{.metadata.uid}")
@@ -208,7 +208,7 @@ func undoesStory(t *testing.T, p *plane, namespace string) {
 	if out, stderr, code := tool(t, p, namespace, "stories", id); code != 0 || !strings.HasSuffix(out, "to undo it: coppice undo "+id+"\n") {
 		t.Errorf("stories: exit code %d\n%s%s", code, out, stderr)
 	}
-	if out, stderr, code := tool(t, p, namespace, "undo", id); code != 0 || !strings.Contains(out, "Made again: 3") {
+	if out, stderr, code := tool(t, p, namespace, "undo", id); code != 0 || !strings.Contains(out, "Restored: 3") {
 		t.Errorf("undo: exit code %d\n%s%s", code, out, stderr)
 	}
 }

@@ -52,7 +52,7 @@ func TestUndoFile(t *testing.T) {
 		t.Errorf("while all is there: exit code %d\n%s%s", code, out, stderr)
 	}
 	k.run(t, "delete", "namespace", namespace)
-	if out, _, code := again("--dry-run"); code != 0 || !strings.Contains(out, "Would be made again:\n  Namespace "+namespace+"\n") {
+	if out, _, code := again("--dry-run"); code != 0 || !strings.Contains(out, "Would be restored:\n  Namespace "+namespace+"\n") {
 		t.Errorf("dry run: exit code %d\n%s", code, out)
 	}
 	if _, _, err := k.try(t, "", "get", "namespace", namespace); err == nil {

@@ -267,7 +267,11 @@ func (c *Controller) Changed(namespace string) {
 // already has its next sync scheduled, which our own writes to its status must not bring forward.
 func (c *Controller) observe(object any) {
 	ns, ok := object.(*corev1.Namespace)
-	if !ok || !Pending(ns) {
+	if !ok {
+		return
+	}
+	if !Pending(ns) {
+		c.forgetFormer(ns)
 		return
 	}
 	// Under one lock: a term that began in between would have the namespace twice.
@@ -281,6 +285,17 @@ func (c *Controller) observe(object any) {
 func (c *Controller) observeDeleted(object any) {
 	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
 		c.forget(key)
+	}
+}
+
+// forgetFormer forgets a namespace that was deleted if another one has its name: after a gap of the watch, both events
+// arrive as one update.
+func (c *Controller) forgetFormer(now *corev1.Namespace) {
+	c.mu.Lock()
+	t, isKnown := c.terminations[now.Name]
+	c.mu.Unlock()
+	if isKnown && t.uid != now.UID {
+		c.forget(now.Name)
 	}
 }
 

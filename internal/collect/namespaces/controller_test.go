@@ -289,6 +289,11 @@ func TestR22_AnotherUIDIsAnotherNamespace(t *testing.T) {
 	if other, isNew := c.termination(ns); other == first || !isNew || !other.rediscover {
 		t.Errorf("another uid gave %+v, new: %v", other, isNew)
 	}
+	ns.UID = "alive"
+	c.observe(ns)
+	if len(c.terminations) > 0 {
+		t.Errorf("beside a namespace that is not deleted, %v are remembered", c.terminations)
+	}
 }
 
 func TestNewChecksTheConfig(t *testing.T) {

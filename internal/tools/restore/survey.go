@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -163,6 +164,9 @@ func (s *survey) read(ctx context.Context, places []undo.Place) error {
 }
 
 func (s *survey) get(ctx context.Context, objects metadata.ResourceInterface, p undo.Place) error {
+	if !ownership.IsName(p.Name) {
+		return nil // an owner reference may have any name, and the path of a request would lead elsewhere
+	}
 	o, err := objects.Get(ctx, p.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -109,23 +109,23 @@ func (r Report) heading(o Outcome) string {
 	switch o {
 	case Made:
 		if r.DryRun {
-			return "Would be made again:"
+			return "Would be restored:"
 		}
-		return "Made again:"
+		return "Restored:"
 	case MadeBefore:
-		return "Made again before:"
+		return "Restored before:"
 	case Remade:
-		return "Made anew by a controller, according to their owner references:"
+		return "Re-created by a controller, according to their owner references:"
 	case Exists:
 		return "Still there:"
 	case Terminating:
 		return "Still being deleted:"
 	case Occupied:
-		return "Not made, the name is taken:"
+		return "Not restored, the name is taken:"
 	case LeftOut:
 		return "Left out:"
 	case Failed:
-		return "Could not be made:"
+		return "Could not be restored:"
 	}
 	return string(o)
 }
