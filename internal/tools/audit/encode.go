@@ -77,7 +77,11 @@ func (r Report) table() ([]byte, error) {
 		}
 		fmt.Fprintf(&text, "%s: %s\n", code, ruleOf(code).Suggestion)
 	}
-	fmt.Fprintf(&text, "%s in %s\n", r.counts(), english.Plural(r.Objects, "object", ""))
+	fmt.Fprintf(&text, "%s in %s", r.counts(), english.Plural(r.Objects, "object", ""))
+	if n := len(r.Unread); n > 0 {
+		fmt.Fprintf(&text, "; %s could not be read", english.Plural(n, "resource", ""))
+	}
+	fmt.Fprintln(&text)
 	return text.Bytes(), nil
 }
 

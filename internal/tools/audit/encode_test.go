@@ -40,7 +40,7 @@ warning    looks-owned      default     pods/b   It has the label pod-template-h
 note       owner-not-seen   default     pods/c   The owner Gadget.example.org g is of a group that does not answer.
 `
 	got := encode(t, faulty(t), "table")
-	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\n1 error, 1 warning, 1 note in 14 objects\n") {
+	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\n1 error, 1 warning, 1 note in 14 objects; 1 resource could not be read\n") {
 		t.Errorf("got\n%swant\n%s…", got, want)
 	}
 	if got := encode(t, audit.Check(cluster(t), audit.Options{}), "table"); got != "0 errors, 0 warnings in 2 objects\n" {
