@@ -13,7 +13,7 @@
 // cannot be conditioned: a controller that does not yet see its own creations would create the
 // objects again. So [Expectations] remember, for each owner, how far the cache must have advanced;
 // until then the controller skips the owner. The event that advances the cache that far also enqueues
-// the owner's key.
+// the owner's key; [LostEventPeriod] is for lost events.
 //
 // For an owner that is being deleted only the status is kept up to date: its dependents belong
 // to the garbage collector.
@@ -62,7 +62,7 @@ type Controller struct {
 	Informers []cache.SharedIndexInformer
 	// Reconcile brings the object with that key, which may be gone, closer to the desired
 	// state. It is called again when a source enqueues the key, after the time it returns
-	// if that is positive, and after a back-off when it fails. It is never called
+	// if that is positive, also with an error, and after a back-off when it fails. It is never called
 	// concurrently for the same key.
 	Reconcile func(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error)
 	// Workers is the number of keys reconciled concurrently.
@@ -209,12 +209,13 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 		if shutdown {
 			return
 		}
-		switch requeueAfter, err := c.Reconcile(ctx, key); {
+		requeueAfter, err := c.Reconcile(ctx, key)
+		if requeueAfter > 0 {
+			queue.AddAfter(key, requeueAfter)
+		}
+		switch {
 		case err == nil:
 			queue.Forget(key)
-			if requeueAfter > 0 {
-				queue.AddAfter(key, requeueAfter)
-			}
 		case ctx.Err() != nil:
 		case isStaleCache(err):
 			log.DebugContext(ctx, "not reconciled", "controller", c.Name, "object", key, "error", err)

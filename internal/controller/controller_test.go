@@ -127,6 +127,33 @@ func TestRequestsForOneObjectAreMerged(t *testing.T) {
 	})
 }
 
+// An object whose reconciliation fails is reconciled again at its time, even if the back-off is longer.
+func TestFailureDoesNotPostponeTheNextReconciliation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, requests, done := time.Now(), make(chan Request), make(chan error)
+		var times []time.Duration
+		controller := &Controller{
+			Name: "test", Workers: 1, Requests: requests,
+			Reconcile: func(context.Context, cache.ObjectName) (time.Duration, error) {
+				times = append(times, time.Since(began))
+				next := began.Add(time.Hour)
+				return time.Until(next), errors.New("refused")
+			},
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { done <- controller.Run(ctx, slog.New(slog.DiscardHandler), clock.RealClock{}) }()
+		requests <- Request{Key: cache.ObjectName{Name: "a"}}
+		time.Sleep(2 * time.Hour)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if !slices.Contains(times, time.Hour) || len(times) < 60 {
+			t.Errorf("reconciled %d times, not after an hour: %v", len(times), times)
+		}
+	})
+}
+
 // A controller is busy while it reconciles an object or holds a status, and not while a request waits for its time.
 func TestBusyWhileReconciling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

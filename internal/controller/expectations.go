@@ -2,11 +2,18 @@ package controller
 
 import (
 	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
+
+// LostEventPeriod is the time after which an owner is reconciled whose last writes the cache does not show. Their events
+// enqueue its key earlier, unless there are none: a cache never shows an object that is created and deleted while its watch
+// is down, but afterwards it is current.
+const LostEventPeriod = time.Minute
 
 // Expectations record the writes of a controller that its cache of dependents may not show yet:
 // the highest resourceVersion it has written, and the dependents whose deletion it has requested
@@ -94,6 +101,22 @@ func (e *Expectations) Satisfied(owner types.UID) bool {
 	x.version = ""
 	e.tidyLocked(owner, x)
 	return true
+}
+
+// RequeueAfter returns LostEventPeriod if a cache of dependents does not show all writes for an owner, and 0 otherwise. It is
+// for the end of a reconciliation that may leave the status as it was: otherwise the event of the owner follows.
+func RequeueAfter(owner types.UID, expectations ...*Expectations) time.Duration {
+	if slices.ContainsFunc(expectations, func(e *Expectations) bool { return e.awaits(owner) }) {
+		return LostEventPeriod
+	}
+	return 0
+}
+
+func (e *Expectations) awaits(owner types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.owners[owner]
+	return x != nil && older(e.cache.LastStoreSyncResourceVersion(), x.version)
 }
 
 // PendingDeletions returns the dependents whose deletion was requested and which the cache does

@@ -8,9 +8,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Holds remember since when the interim statuses of owners wait (pods.StartHold, pods.EndHold). A status that waits is written with the next
-// reconciliation after the hold, unless a later one was written before. The zero value is not usable. Holds are safe
-// for concurrent use, and keep an entry only for an owner whose status waits.
+// Holds remember since when owners wait, for example to write interim statuses (pods.StartHold, pods.EndHold). A status
+// that waits is written with the next reconciliation after the hold, unless a later one was written before. The zero value
+// is not usable. Holds are safe for concurrent use, and keep an entry only for an owner that waits.
 type Holds struct {
 	clock clock.PassiveClock
 

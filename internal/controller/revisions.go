@@ -197,15 +197,15 @@ func (c *RevisionControl) renumber(ctx context.Context, owner types.UID, plan Re
 
 // Truncate removes the oldest of the revisions that are not live, down to limit.
 func (c *RevisionControl) Truncate(ctx context.Context, r Revisions, live func(*appsv1.ControllerRevision) bool, limit int32) error {
-	for _, old := range SurplusRevisions(r.All, live, limit) {
+	return AttemptAll(SurplusRevisions(r.All, live, limit), func(old *appsv1.ControllerRevision) error {
 		err := c.client.AppsV1().ControllerRevisions(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("remove revision %s: %w", old.Name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Hash returns the hash that distinguishes a revision from others: its label or, if another

@@ -9,8 +9,8 @@ import (
 // concurrency is the maximum number of requests in flight for one owner.
 const concurrency = 16
 
-// SlowStartBatch calls do for 0 to n-1: first once, then in batches that double in size as
-// long as no call fails. So it sends only a few requests if all would be refused, for
+// SlowStartBatch is for creations. It calls do for 0 to n-1: first once, then in batches that double
+// in size as long as no call fails. So it sends only a few requests if all would be refused, for
 // example because of a quota. It returns one of the errors.
 func SlowStartBatch(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	for begin, size := 0, 1; begin < n; begin, size = begin+size, 2*size {
@@ -25,4 +25,30 @@ func SlowStartBatch(ctx context.Context, n int, do func(ctx context.Context, i i
 		}
 	}
 	return nil
+}
+
+// AttemptAll is for deletions and for changes of several objects. It calls do for each of them, also after an error: an
+// object that a policy protects does not keep the others. It returns the error of the first object in the list, but rather
+// one that a stale cache does not explain: a retry may not help there.
+func AttemptAll[T any](all []T, do func(one T) error) error {
+	failed := make([]error, len(all))
+	var calls errgroup.Group
+	calls.SetLimit(concurrency)
+	for i, one := range all {
+		calls.Go(func() error {
+			failed[i] = do(one)
+			return nil
+		})
+	}
+	_ = calls.Wait() // the errors are in failed
+	var stale error
+	for _, err := range failed {
+		switch {
+		case err != nil && !isStaleCache(err):
+			return err
+		case stale == nil:
+			stale = err
+		}
+	}
+	return stale
 }

@@ -5,6 +5,11 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // If all requests would be refused, only one is sent; later refusals affect at most one batch.
@@ -36,6 +41,45 @@ func TestSlowStartBatch(t *testing.T) {
 			if got := calls.Load(); got != c.calls {
 				t.Errorf("%d calls, want %d", got, c.calls)
 			}
+		})
+	}
+}
+
+// All calls are made, whichever of them fail, a limited number at the same time. The error is the same for any order of the
+// calls.
+func TestAttemptAll(t *testing.T) {
+	pods := corev1.Resource("pods")
+	stale, forbidden, later := apierrors.NewConflict(pods, "a", nil), apierrors.NewForbidden(pods, "b", nil), errors.New("later")
+	for name, c := range map[string]struct {
+		failed map[int]error
+		want   error
+	}{
+		"none":                   {},
+		"the first":              {map[int]error{0: forbidden}, forbidden},
+		"two":                    {map[int]error{7: forbidden, 60: later}, forbidden},
+		"a stale cache":          {map[int]error{3: stale}, stale},
+		"a stale cache, and not": {map[int]error{3: stale, 4: forbidden}, forbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := make([]int, 100)
+				for i := range all {
+					all[i] = i
+				}
+				var calls, now, most atomic.Int32
+				err := AttemptAll(all, func(one int) error {
+					n := now.Add(1)
+					defer now.Add(-1)
+					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+					}
+					calls.Add(1)
+					time.Sleep(time.Duration(100-one) * time.Second)
+					return c.failed[one]
+				})
+				if !errors.Is(err, c.want) || calls.Load() != 100 || most.Load() != concurrency {
+					t.Errorf("%d calls, %d at once, %v", calls.Load(), most.Load(), err)
+				}
+			})
 		})
 	}
 }

@@ -86,7 +86,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	c.forget(key, cron.UID)
 	if !c.written.Satisfied(cron.UID) || !c.made.Satisfied(cron.UID) {
-		return 0, nil // the awaited event enqueues the key again
+		return controller.LostEventPeriod, nil // the awaited event enqueues the key earlier
 	}
 	plan := Decide(cron, Observed{Mine: c.jobs.ControlledBy(cron.UID), Ran: c.ran(key)}, c.now())
 	for _, event := range plan.Events {
@@ -96,20 +96,18 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if cron, err = c.write(ctx, cron, plan.Status); err != nil {
 		return 0, err
 	}
+	outdated := c.remove(ctx, cron, plan.Outdated)
 	err = c.carryOut(ctx, key, cron, &plan)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = nil // no retry can succeed
 	}
 	_, writeErr := c.write(ctx, cron, plan.Status)
-	return plan.RequeueAfter, errors.Join(err, writeErr)
+	return plan.RequeueAfter, errors.Join(err, outdated, writeErr)
 }
 
-// carryOut deletes and creates jobs, and adds the created one to the status.
+// carryOut replaces running jobs by the planned one, and adds that to the status.
 func (c *reconciler) carryOut(ctx context.Context, key cache.ObjectName, cron *batchv1.CronJob, plan *Plan) error {
-	err := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.remove(ctx, cron, plan.Delete[i])
-	})
-	if err != nil || plan.Create.IsZero() {
+	if err := c.remove(ctx, cron, plan.Replaced); err != nil || plan.Create.IsZero() {
 		return err
 	}
 	job, err := c.create(ctx, cron, jobOf(cron, plan.Create, plan.Zone))
@@ -124,8 +122,12 @@ func (c *reconciler) carryOut(ctx context.Context, key cache.ObjectName, cron *b
 	return nil
 }
 
-// remove deletes a job and its pods, on the condition that the job equals the cached one.
-func (c *reconciler) remove(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) error {
+func (c *reconciler) remove(ctx context.Context, cron *batchv1.CronJob, jobs []*batchv1.Job) error {
+	return controller.AttemptAll(jobs, func(job *batchv1.Job) error { return c.removeOne(ctx, cron, job) })
+}
+
+// removeOne deletes a job and its pods, on the condition that the job equals the cached one.
+func (c *reconciler) removeOne(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) error {
 	background := metav1.DeletePropagationBackground
 	err := c.client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion}, PropagationPolicy: &background,

@@ -28,8 +28,10 @@ const instantiateAnnotation = "cronjob.kubernetes.io/instantiate"
 // Plan is the result of Decide. The status is written first, so that no job is deleted before
 // its run is recorded, and again with the created job.
 type Plan struct {
-	// Delete are finished jobs beyond the history limits, and jobs that the next run replaces.
-	Delete []*batchv1.Job
+	// Outdated are finished jobs beyond the history limits; whether they can be deleted does not matter to the next run.
+	Outdated []*batchv1.Job
+	// Replaced are running jobs that must be deleted before Create.
+	Replaced []*batchv1.Job
 	// Create is the scheduled time of the job to create; zero means none.
 	Create time.Time
 	// Zone is the time zone in which that time is formatted.
@@ -124,10 +126,10 @@ func (p *Plan) cleanUpFinished(c *batchv1.CronJob, mine []*batchv1.Job) {
 		}
 	}
 	if limit := c.Spec.SuccessfulJobsHistoryLimit; limit != nil {
-		p.Delete = append(p.Delete, complete[:max(0, len(complete)-int(*limit))]...)
+		p.Outdated = append(p.Outdated, complete[:max(0, len(complete)-int(*limit))]...)
 	}
 	if limit := c.Spec.FailedJobsHistoryLimit; limit != nil {
-		p.Delete = append(p.Delete, failed[:max(0, len(failed)-int(*limit))]...)
+		p.Outdated = append(p.Outdated, failed[:max(0, len(failed)-int(*limit))]...)
 	}
 }
 
@@ -183,7 +185,7 @@ func (p *Plan) run(c *batchv1.CronJob, mine []*batchv1.Job, due time.Time) {
 		for _, job := range mine {
 			_, kept := job.Annotations[instantiateAnnotation]
 			if finished(job) == nil && job.DeletionTimestamp == nil && !kept {
-				p.Delete = append(p.Delete, job)
+				p.Replaced = append(p.Replaced, job)
 				p.Status.Active = slices.DeleteFunc(p.Status.Active, isTo(job))
 			}
 		}

@@ -122,8 +122,11 @@ func jobIn(t *testing.T, c *batchv1.CronJob, line string) *batchv1.Job {
 
 func outcome(p Plan) string {
 	var out []string
-	for _, job := range p.Delete {
+	for _, job := range p.Outdated {
 		out = append(out, "delete "+job.Name)
+	}
+	for _, job := range p.Replaced {
+		out = append(out, "replace "+job.Name)
 	}
 	if !p.Create.IsZero() {
 		out = append(out, "create "+p.Create.UTC().Format("15:04"))
@@ -186,7 +189,7 @@ func TestPlanOfCronJobs(t *testing.T) {
 		"forbidden, one is about to fail":     {cron: []func(*batchv1.CronJob){concurrency(batchv1.ForbidConcurrent)}, jobs: []string{"a target"}, want: "active a, JobAlreadyActive"},
 		"forbidden, one run by hand":          {cron: []func(*batchv1.CronJob){concurrency(batchv1.ForbidConcurrent)}, jobs: []string{"a byhand"}, want: "active a, JobAlreadyActive"},
 		"forbidden, and late when it is free": {cron: []func(*batchv1.CronJob){concurrency(batchv1.ForbidConcurrent)}, jobs: []string{"a failed"}, want: "create 12:00"},
-		"replaced":                            {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent)}, jobs: []string{"a", "b complete=03:00", "d deleted"}, want: "delete a, create 12:00, active d, succeeded 03:00"},
+		"replaced":                            {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent)}, jobs: []string{"a", "b complete=03:00", "d deleted"}, want: "replace a, create 12:00, active d, succeeded 03:00"},
 		"not replaced, as it was run by hand": {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent)}, jobs: []string{"a byhand"}, want: "create 12:00, active a"},
 		"nothing to replace yet":              {cron: []func(*batchv1.CronJob){concurrency(batchv1.ReplaceConcurrent), ran(t, noon)}, jobs: []string{"a"}, want: "active a, ran 12:00"},
 		"history limits": {

@@ -145,7 +145,7 @@ func (s *simulation) reconcile() {
 	}
 	plan := Decide(cron, Observed{Mine: slices.Collect(maps.Values(s.cachedJobs)), Ran: s.ran}, s.now)
 	cron = s.record(cron, plan.Status)
-	for _, job := range plan.Delete {
+	for _, job := range slices.Concat(plan.Outdated, plan.Replaced) {
 		s.write("delete "+job.Name, func() bool { return s.remove(job) })
 	}
 	if !plan.Create.IsZero() {

@@ -41,6 +41,7 @@ type reconciler struct {
 	// written holds the expectations about statuses: with an older DaemonSet, the next one would have a conflict.
 	written  *controller.Expectations
 	backoffs backoffs
+	refusals refusals
 	now      func() time.Time
 }
 
@@ -66,7 +67,7 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	c := &reconciler{
 		client: shared.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: shared.Pods, revisions: revisions,
 		podControl: shared.PodControl(name), written: controller.NewExpectations(sets.Informer().GetIndexer()),
-		backoffs: backoffs{byKey: map[backoffKey]backoff{}}, now: shared.Clock.Now,
+		backoffs: backoffs{byKey: map[backoffKey]backoff{}}, refusals: refusals{bySet: map[cache.ObjectName]map[types.UID]int{}}, now: shared.Clock.Now,
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
@@ -110,13 +111,14 @@ func sameFit(before, now any) bool {
 func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	set, err := c.sets.DaemonSets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
+		c.refusals.of(key, nil)
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
 	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) || !c.written.Satisfied(set.UID) {
-		return 0, nil // the awaited event enqueues the key again
+		return controller.LostEventPeriod, nil // the awaited event enqueues the key earlier
 	}
 	o, err := c.observe(ctx, set)
 	if err != nil || o.revisions.Update == nil {
@@ -133,7 +135,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = nil // no retry can succeed
 	}
-	return plan.RequeueAfter, errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
+	again := controller.RequeueAfter(set.UID, c.podControl.Expectations, c.revisions.Expectations())
+	return controller.Sooner(plan.RequeueAfter, again), errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
 }
 
 // observe adopts and releases pods and revisions, and returns the set with the ones that it
@@ -188,13 +191,16 @@ func (c *reconciler) seen(o object) (Observed, error) {
 		}
 	}
 	seen.Leaving = c.podControl.Expectations.PendingDeletions(o.UID, shown)
+	seen.Refused = c.refusals.of(cache.MetaObjectToName(o), shown)
 	return seen, nil
 }
 
 func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
-	removed := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		pod := plan.Delete[i]
+	removed := controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error {
 		if err := c.podControl.Delete(ctx, o.owner, o.DaemonSet, pod); err != nil {
+			if !apierrors.IsConflict(err) {
+				c.refusals.add(cache.MetaObjectToName(o), pod.UID)
+			}
 			return err
 		}
 		if pod.Status.Phase == corev1.PodFailed {

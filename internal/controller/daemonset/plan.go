@@ -54,6 +54,8 @@ type Observed struct {
 	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
 	// yet show as terminating.
 	Leaving map[types.UID]bool
+	// Refused is how often the deletions of pods among Mine were refused.
+	Refused map[types.UID]int
 	// Backoff is, by node, the remaining time in which failed pods are not replaced.
 	Backoff map[string]time.Duration
 }
@@ -92,7 +94,7 @@ type place struct {
 // Decide plans the next step for a set: first to have one pod on each fitting node and none
 // elsewhere, then to have all of them at the current revision.
 func Decide(set Set, seen Observed, now time.Time) Plan {
-	d := decider{set: set, now: now, backoff: seen.Backoff}
+	d := decider{set: set, now: now, backoff: seen.Backoff, refused: seen.Refused}
 	places, lost := arrange(seen)
 	for _, at := range places {
 		d.count(at)
@@ -115,6 +117,7 @@ func Decide(set Set, seen Observed, now time.Time) Plan {
 		d.replace(places)
 	}
 	d.plan.Create = d.plan.Create[:min(len(d.plan.Create), burst)]
+	slices.SortStableFunc(d.plan.Delete, d.lessRefused)
 	d.plan.Delete = d.plan.Delete[:min(len(d.plan.Delete), burst)]
 	return d.plan
 }
@@ -177,6 +180,7 @@ type decider struct {
 	set     Set
 	now     time.Time
 	backoff map[string]time.Duration
+	refused map[types.UID]int
 	plan    Plan
 
 	maxUnavailable, maxSurge int
@@ -196,6 +200,12 @@ func (d *decider) isUpdated(pod *corev1.Pod) bool {
 
 func (d *decider) isAvailable(pod *corev1.Pod) bool {
 	return pods.IsAvailable(pod, d.set.MinReady, d.now)
+}
+
+// lessRefused orders pods by the number of refused deletions, so that a protected pod does not keep others waiting, and is
+// tried again in its turn.
+func (d *decider) lessRefused(a, b *corev1.Pod) int {
+	return cmp.Compare(d.refused[a.UID], d.refused[b.UID])
 }
 
 // count counts a node by its oldest pod, so that one with a surplus pod does not count as updated.

@@ -161,6 +161,44 @@ func TestRollingUpdateKeepsTheMinimum(t *testing.T) {
 	})
 }
 
+// A pod whose deletion was refused comes after the others, and in its turn again.
+func TestRefusedPodsAreReplacedLast(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		set     Set
+		seen    string
+		refused map[types.UID]int
+		want    string
+	}{
+		{"none", rolling(1), "a: B+; b: B+; c: B+", nil, "delete a0"},
+		{"one", rolling(1), "a: B+; b: B+; c: B+", map[types.UID]int{"a0": 1}, "delete b0"},
+		{"two", rolling(1), "a: B+; b: B+; c: B+", map[types.UID]int{"a0": 1, "b0": 1}, "delete c0"},
+		{"all, the first more often", rolling(1), "a: B+; b: B+; c: B+", map[types.UID]int{"a0": 2, "b0": 1, "c0": 1}, "delete b0"},
+		{"another is down", rolling(1), "a: B+; b: B+; c: A-", map[types.UID]int{"a0": 1}, ""},
+		{"surplus", surging(1), "a?: B+; b?: B+; c: A+", map[types.UID]int{"a0": 1}, "delete a0, delete b0"},
+		{"a part of the surplus", surging(1), "a?: B+; b?: B+; c: A-", map[types.UID]int{"a0": 1}, "delete b0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seen := read(t, c.seen)
+			seen.Refused = c.refused
+			if got := steps(Decide(c.set, seen, now)); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+	seen := Observed{Nodes: map[string]Fit{"a": Unfit}, Refused: map[types.UID]int{}}
+	for i := range burst + 10 {
+		pod := podLike("A+", "a", i)
+		seen.Mine = append(seen.Mine, pod)
+		if i < 10 {
+			seen.Refused[pod.UID] = 1
+		}
+	}
+	if p := Decide(rolling(1), seen, now); len(p.Delete) != burst || slices.ContainsFunc(p.Delete, func(pod *corev1.Pod) bool { return seen.Refused[pod.UID] > 0 }) {
+		t.Errorf("%d pods are deleted, or refused ones among them", len(p.Delete))
+	}
+}
+
 func percent(text string) *intstr.IntOrString {
 	v := intstr.FromString(text)
 	return &v

@@ -17,18 +17,18 @@ func (d *decider) replace(places []*place) {
 		}
 	}
 	limit := max(d.maxUnavailable, 1) // with both limits 0 the rollout would never proceed
+	var running []*corev1.Pod
 	for _, at := range places {
-		if len(at.live) == 0 || at.crowded || d.isUpdated(at.live[0]) {
-			continue
-		}
 		switch {
-		case !d.isAvailable(at.live[0]):
+		case len(at.live) == 0, at.crowded, d.isUpdated(at.live[0]):
+		case d.isAvailable(at.live[0]):
+			running = append(running, at.live[0])
+		default:
 			d.remove(at.live[0])
-		case unavailable < limit:
-			d.remove(at.live[0])
-			unavailable++
 		}
 	}
+	slices.SortStableFunc(running, d.lessRefused)
+	d.remove(running[:min(len(running), max(limit-unavailable, 0))]...)
 }
 
 // surge creates pods of the current revision beside pods of others, on maxSurge nodes at a
@@ -66,6 +66,7 @@ func (d *decider) surge(places []*place) {
 		}
 	}
 	d.plan.Create = append(d.plan.Create, surgeNodes[:min(len(surgeNodes), max(d.maxSurge-surging, 0))]...)
+	slices.SortStableFunc(surplus, d.lessRefused)
 	d.remove(surplus[:min(len(surplus), max(available-needed, 0))]...)
 }
 

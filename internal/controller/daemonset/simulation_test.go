@@ -33,8 +33,8 @@ type simulation struct {
 	broken         string             // the first rule that was broken
 }
 
-func newSimulation(t *rapid.T) *simulation {
-	choose := histories.Choices(t)
+func newSimulation(t rapid.TB, choose histories.Choose) *simulation {
+	t.Helper()
 	c, err := laggingcache.New(now, choose, New)
 	if err != nil {
 		t.Fatal(err)
@@ -306,7 +306,54 @@ func (s *simulation) hash(set *appsv1.DaemonSet) string {
 
 func TestRandomHistories(t *testing.T) {
 	histories.Check(t, 120, 600, func(t *rapid.T) {
-		s := newSimulation(t)
+		s := newSimulation(t, histories.Choices(t))
 		s.Play(t, s)
 	})
+}
+
+// A pod that cannot be deleted, for example because a policy protects it, does not keep the rollout from the other nodes.
+func TestRefusedDeletionKeepsNoOtherNode(t *testing.T) {
+	for name, first := range map[string]int{"surging": 0, "one unavailable": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := newSimulation(t, func(int) int {
+				defer func() { first = 0 }()
+				return first
+			})
+			for again := true; again; again = s.Live(1) || s.Wait(10*time.Second) {
+				s.Quiesce(t.Context())
+			}
+			protected := s.pods()[0]
+			s.Fate = func(verb, _, name string) laggingcache.Fate {
+				if verb == "delete" && name == protected.Name {
+					return laggingcache.Refused
+				}
+				return laggingcache.Answered
+			}
+			set := s.set()
+			s.setImage(set, 1)
+			laggingcache.Put(s.Cluster, "daemonsets", set)
+			var old []*corev1.Pod
+			for range 50 {
+				s.Quiesce(t.Context())
+				s.Live(1)
+				s.Wait(10 * time.Second)
+				old = slices.DeleteFunc(s.pods(), func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Image == "agent:1" })
+			}
+			if len(old) != 1 || old[0].Name != protected.Name || s.broken != "" || len(s.Errors) > 0 {
+				t.Errorf("%d old pods are left, want the protected one alone; broken: %q; errors: %v", len(old), s.broken, s.Errors)
+			}
+		})
+	}
+}
+
+// R25: pods that were created and deleted while the watch was down have no events.
+func TestR25_LostEventDelaysADaemonSet(t *testing.T) {
+	for reconciliations := range 2 {
+		s := newSimulation(t, func(int) int { return 0 })
+		s.LoseCreation(t.Context(), "pods", reconciliations)
+		s.Rest(t.Context(), 2*controller.LostEventPeriod)
+		if n := len(s.pods()); n != s.nodes || len(s.Errors) > 0 {
+			t.Errorf("reconciled %d times before: %d pods on %d nodes; errors: %v", reconciliations, n, s.nodes, s.Errors)
+		}
+	}
 }

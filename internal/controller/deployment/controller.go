@@ -112,7 +112,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	if !c.written.Satisfied(d.UID) || !c.scaled.Satisfied(d.UID) {
-		return 0, nil // the awaited event enqueues the key again
+		return controller.LostEventPeriod, nil // the awaited event enqueues the key earlier
 	}
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil {
@@ -158,7 +158,8 @@ func (c *reconciler) oldPodsRun(d *appsv1.Deployment, sets []*appsv1.ReplicaSet)
 func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Plan) (held time.Duration, err error) {
 	if plan.Create != nil {
 		if err := c.create(ctx, d, &plan); err != nil {
-			return 0, err
+			_, unreported := c.report(ctx, d, plan)
+			return 0, errors.Join(err, unreported)
 		}
 	}
 	var failed []error
@@ -178,7 +179,7 @@ func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Pl
 }
 
 // create creates the replica set of the plan. If another object has its name, it counts the collision in the planned
-// status: the next name differs.
+// status: the next name differs. If the server refuses the set, it puts the refusal into the planned status.
 func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, plan *Plan) error {
 	set := plan.Create
 	created, err := c.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, set, metav1.CreateOptions{})
@@ -190,11 +191,14 @@ func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, plan *Pla
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil // no retry can succeed
 	case !apierrors.IsAlreadyExists(err):
-		c.events.Eventf(d, corev1.EventTypeWarning, "FailedCreate", "Failed to create new replica set %q: %v", set.Name, err)
+		message := fmt.Sprintf("Failed to create new replica set %q: %v", set.Name, err)
+		c.events.Event(d, corev1.EventTypeWarning, reasonNotCreated, message)
+		plan.Status, plan.Revision, plan.Interim = notCreated(d, plan.Status, message, c.now()), "", 0
 		return fmt.Errorf("create replica set %s: %w", set.Name, err)
 	}
 	there, err := c.client.AppsV1().ReplicaSets(d.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
 	if err != nil {
+		plan.Status, plan.Revision = d.Status, "" // the planned ones assume the creation
 		return fmt.Errorf("read the replica set that has the name: %w", err)
 	}
 	if !collides(d, there) {

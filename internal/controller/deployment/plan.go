@@ -155,10 +155,7 @@ func (r *rollout) advance(seen Observed) error {
 		r.resize()
 		return nil
 	case r.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
-		for _, set := range r.older {
-			*set.Spec.Replicas = 0
-		}
-		if seen.OldPodsRun || sum(r.older, statusReplicas) > 0 {
+		if empty := r.emptyOlder(); !empty || seen.OldPodsRun {
 			return nil
 		}
 		if err := r.planNewest(r.size); err != nil {
@@ -174,6 +171,17 @@ func (r *rollout) advance(seen Observed) error {
 	return nil
 }
 
+// emptyOlder scales the older sets to 0, and reports whether they were empty before. Until then their controller may still
+// create pods, and no new pod may run beside them.
+func (r *rollout) emptyOlder() bool {
+	empty := true
+	for _, set := range r.older {
+		empty = empty && isEmpty(set)
+		*set.Spec.Replicas = 0
+	}
+	return empty
+}
+
 // truncate deletes the oldest of the replica sets to which a rollback could return, once the
 // rollout is complete.
 func (r *rollout) truncate() {
@@ -182,7 +190,7 @@ func (r *rollout) truncate() {
 	}
 	var idle []*appsv1.ReplicaSet
 	for _, set := range r.older {
-		if set.DeletionTimestamp == nil && *set.Spec.Replicas == 0 && set.Status.Replicas == 0 && set.Status.ObservedGeneration >= set.Generation {
+		if set.DeletionTimestamp == nil && isEmpty(set) {
 			idle = append(idle, set)
 		}
 	}
@@ -208,8 +216,12 @@ func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) int32 {
 	return total
 }
 
-func specReplicas(set *appsv1.ReplicaSet) int32   { return *set.Spec.Replicas }
-func statusReplicas(set *appsv1.ReplicaSet) int32 { return set.Status.Replicas }
+func specReplicas(set *appsv1.ReplicaSet) int32 { return *set.Spec.Replicas }
+
+// isEmpty reports whether a set has no pods, and its controller has observed that it is to have none.
+func isEmpty(set *appsv1.ReplicaSet) bool {
+	return *set.Spec.Replicas == 0 && set.Status.Replicas == 0 && set.Status.ObservedGeneration >= set.Generation
+}
 
 // available returns how many pods of a set are available and will stay: a set that is scaled
 // down deletes at least the rest.

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -28,6 +29,7 @@ type rolloutTest struct {
 	sets []*appsv1.ReplicaSet
 	// running counts the available pods of each set, pending the others.
 	running, pending map[types.UID]int32
+	held             time.Time // since when a status waits to be written; zero if none does
 	log              []string
 }
 
@@ -72,13 +74,17 @@ func (w *rolloutTest) step() Plan {
 	}
 	if plan.Create != nil {
 		set := plan.Create.DeepCopy()
-		set.UID, set.CreationTimestamp = types.UID(set.Name), metav1.NewTime(w.now)
+		set.UID, set.CreationTimestamp, set.Generation = types.UID(set.Name), metav1.NewTime(w.now), 1
 		w.sets = append(w.sets, set)
 		w.log = append(w.log, fmt.Sprintf("create %s with %d", set.Name, *set.Spec.Replicas))
 	}
 	for _, change := range plan.Update {
 		i := slices.IndexFunc(w.sets, func(s *appsv1.ReplicaSet) bool { return s.UID == change.Set.UID })
-		w.sets[i] = change.Set.DeepCopy()
+		next := change.Set.DeepCopy()
+		if !equality.Semantic.DeepEqual(next.Spec, w.sets[i].Spec) {
+			next.Generation++
+		}
+		w.sets[i] = next
 		if *change.Set.Spec.Replicas != change.From {
 			w.log = append(w.log, fmt.Sprintf("scale %s from %d to %d", change.Set.Name, change.From, *change.Set.Spec.Replicas))
 		}
@@ -86,14 +92,23 @@ func (w *rolloutTest) step() Plan {
 	for _, gone := range plan.Delete {
 		w.sets = slices.DeleteFunc(w.sets, func(s *appsv1.ReplicaSet) bool { return s.UID == gone.UID })
 	}
+	w.write(plan)
+	return plan
+}
+
+// write writes the status and the revision of a plan, unless they may wait.
+func (w *rolloutTest) write(plan Plan) {
+	if plan.Interim > 0 && w.held.IsZero() {
+		w.held = w.now
+	}
+	if plan.Interim > 0 && w.now.Sub(w.held) < plan.Interim {
+		return
+	}
+	w.held = time.Time{}
 	if plan.Revision != "" {
-		if w.d.Annotations == nil {
-			w.d.Annotations = map[string]string{}
-		}
-		w.d.Annotations[annotationRevision] = plan.Revision
+		metav1.SetMetaDataAnnotation(&w.d.ObjectMeta, annotationRevision, plan.Revision)
 	}
 	w.d.Status = plan.Status
-	return plan
 }
 
 // pods acts as the replica set controller for one set: it creates and deletes pods, unavailable
@@ -264,6 +279,40 @@ func TestRecreateWaitsForTheLastOldPod(t *testing.T) {
 	}
 }
 
+// Recreate neither creates nor enlarges a new set before the old one is known to create no more pods, even if it has not
+// created any yet.
+func TestRecreateWaitsUntilTheOldSetCreatesNoPods(t *testing.T) {
+	for name, next := range map[string]string{"a new template": "3", "an earlier one": "1"} {
+		t.Run(name, func(t *testing.T) {
+			w := newRolloutTest(t, 2, "0", "0")
+			w.d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+			w.image("1")
+			w.settle()
+			w.resize(0)
+			w.image("2")
+			w.settle()
+			w.resize(2)
+			w.step()
+			w.report(w.newest()) // it has observed its size, and creates no pods yet
+			old, sets := w.newest().Name, len(w.sets)
+			w.image(next)
+			for _, when := range []string{"at once", "before the old set has observed its size"} {
+				w.step()
+				if desired := sum(w.sets, specReplicas); desired != 0 || len(w.sets) > sets {
+					t.Fatalf("%s: %d pods of %d sets are desired, of %d sets before", when, desired, len(w.sets), sets)
+				}
+			}
+			for _, set := range w.sets {
+				w.report(set)
+			}
+			w.settle()
+			if n := w.running[w.newest().UID]; n != 2 || w.newest().Name == old {
+				t.Errorf("%d pods of %s", n, w.newest().Name)
+			}
+		})
+	}
+}
+
 // Scaling in the middle of an update is proportional.
 func TestProportionalScaling(t *testing.T) {
 	w := newRolloutTest(t, 10, "3", "2")
@@ -339,6 +388,31 @@ func TestPausedDeploymentIsResizedAndNotRolledOut(t *testing.T) {
 	}
 }
 
+// A paused deployment without pods runs the template that it ran last, which need not be that of the youngest set.
+func TestPausedDeploymentIsScaledUpFromZero(t *testing.T) {
+	w := newRolloutTest(t, 2, "1", "0")
+	for _, tag := range []string{"1", "2", "1"} {
+		w.image(tag)
+		w.settle()
+	}
+	last := w.newest().UID
+	w.resize(0)
+	w.settle()
+	w.d.Spec.Paused = true
+	w.image("3")
+	w.settle()
+	w.resize(4)
+	w.settle()
+	if w.running[last] != 4 || w.total() != 4 {
+		t.Errorf("%d of %d pods have the last template", w.running[last], w.total())
+	}
+	w.d.Spec.Paused = false
+	w.settle()
+	if n := w.running[w.newest().UID]; n != 4 {
+		t.Errorf("resumed: %d pods have the new template", n)
+	}
+}
+
 func TestProgressDeadline(t *testing.T) {
 	w := newRolloutTest(t, 1, "1", "0")
 	w.settle()
@@ -356,6 +430,70 @@ func TestProgressDeadline(t *testing.T) {
 	w.settle()
 	if c := conditionOf(w.d.Status.Conditions, appsv1.DeploymentProgressing); c.Reason != reasonComplete {
 		t.Errorf("%+v", c)
+	}
+}
+
+// The deadline of a rollout begins with the rollout: not with the one before, which may have been completed or given up
+// long ago, and whether or not the status could wait after the creation of the set.
+func TestDeadlineBeginsWithTheRollout(t *testing.T) {
+	const rolling, recreate = appsv1.RollingUpdateDeploymentStrategyType, appsv1.RecreateDeploymentStrategyType
+	for _, test := range []struct {
+		name, before, then string
+		strategy           appsv1.DeploymentStrategyType
+	}{
+		{"an update", "2", "3", rolling},
+		{"an undo", "2", "1", rolling},
+		{"an update after a failure", "broken", "3", rolling},
+		{"an update by recreation", "2", "3", recreate},
+		{"an undo by recreation", "2", "1", recreate},
+		{"an update by recreation after a failure", "broken", "3", recreate},
+		{"an undo by recreation after a failure", "broken", "1", recreate},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newRolloutTest(t, 3, "1", "0")
+			w.d.Spec.Strategy.Type = test.strategy
+			for _, tag := range []string{"1", test.before} {
+				w.image(tag)
+				w.settle()
+			}
+			w.now = w.now.Add(time.Hour)
+			w.step()
+			w.image(test.then)
+			begun := w.now
+			late := func() bool {
+				c := conditionOf(w.d.Status.Conditions, appsv1.DeploymentProgressing)
+				return w.d.Status.ObservedGeneration == w.d.Generation && c.Reason == reasonLate
+			}
+			for !late() && w.now.Before(begun.Add(time.Hour)) { // no new pod becomes ready
+				w.step()
+				for _, set := range w.sets {
+					w.pods(set)
+					w.report(set)
+				}
+				w.now = w.now.Add(time.Second)
+			}
+			if took := w.now.Sub(begun); took < 600*time.Second || took > 620*time.Second {
+				t.Errorf("late after %s\n%s", took, strings.Join(w.log, "\n"))
+			}
+		})
+	}
+}
+
+// A refusal is reported once, whatever the texts of later ones are, and not without a deadline.
+func TestRefusedReplicaSetIsReportedOnce(t *testing.T) {
+	w := newRolloutTest(t, 1, "1", "0")
+	for _, message := range []string{"first", "second"} {
+		before := w.d.DeepCopy()
+		w.d.Status = notCreated(before, w.step().Status, message, w.now)
+		c := conditionOf(w.d.Status.Conditions, appsv1.DeploymentProgressing)
+		if c.Status != corev1.ConditionFalse || c.Reason != reasonNotCreated || c.Message != "first" || !c.LastUpdateTime.Time.Equal(epoch) {
+			t.Errorf("the %s refusal: %+v", message, c)
+		}
+		w.sets, w.now = nil, w.now.Add(time.Minute)
+	}
+	w.d.Spec.ProgressDeadlineSeconds = nil
+	if s := notCreated(w.d, w.step().Status, "third", w.now); conditionOf(s.Conditions, appsv1.DeploymentProgressing) != nil {
+		t.Errorf("without a deadline: %+v", s.Conditions)
 	}
 }
 

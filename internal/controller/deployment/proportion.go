@@ -20,7 +20,8 @@ func (r *rollout) resizing() bool {
 
 // resize scales the sets that have pods. A single one gets the whole size. During a rollout
 // each set keeps its proportion, so that scaling neither speeds up the rollout nor undoes it:
-// a broken new template gets no more than its share.
+// a broken new template gets no more than its share. If no set has pods, a paused deployment runs the template that it ran
+// last.
 func (r *rollout) resize() {
 	var active []*appsv1.ReplicaSet
 	for _, set := range r.sets() {
@@ -29,8 +30,10 @@ func (r *rollout) resize() {
 		}
 	}
 	switch {
-	case len(active) == 0 && r.newest != nil && r.d.Spec.Paused:
-		*r.newest.Spec.Replicas = r.size
+	case len(active) == 0 && r.d.Spec.Paused:
+		if latest := r.latest(); latest != nil {
+			*latest.Spec.Replicas = r.size
+		}
 	case len(active) == 0:
 	case len(active) == 1:
 		*active[0].Spec.Replicas = r.size
@@ -41,6 +44,18 @@ func (r *rollout) resize() {
 	case r.d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType:
 		r.share(active)
 	}
+}
+
+// latest returns the set with the deployment's template or, while there is none, the one with the highest revision; nil if
+// there are no sets.
+func (r *rollout) latest() *appsv1.ReplicaSet {
+	latest := r.newest
+	for _, set := range r.older {
+		if r.newest == nil && (latest == nil || revisionOf(set) >= revisionOf(latest)) {
+			latest = set
+		}
+	}
+	return latest
 }
 
 // saturated reports whether the new set has its full size, and all its pods are available.

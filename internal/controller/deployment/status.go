@@ -15,12 +15,13 @@ import (
 
 // Reasons of the condition Progressing. kubectl rollout status depends on them.
 const (
-	reasonCreated  = "NewReplicaSetCreated"
-	reasonUpdated  = "ReplicaSetUpdated"
-	reasonComplete = "NewReplicaSetAvailable"
-	reasonLate     = "ProgressDeadlineExceeded"
-	reasonPaused   = "DeploymentPaused"
-	reasonResumed  = "DeploymentResumed"
+	reasonCreated    = "NewReplicaSetCreated"
+	reasonNotCreated = "ReplicaSetCreateError"
+	reasonUpdated    = "ReplicaSetUpdated"
+	reasonComplete   = "NewReplicaSetAvailable"
+	reasonLate       = "ProgressDeadlineExceeded"
+	reasonPaused     = "DeploymentPaused"
+	reasonResumed    = "DeploymentResumed"
 )
 
 // interim returns how long the status may wait. Nobody waits for the status of a deployment that is being deleted, and a
@@ -96,7 +97,8 @@ func (r *rollout) failure(conditions reporter) {
 }
 
 // progress sets the condition Progressing. A completed rollout stays complete when its pods fail
-// later.
+// later. A new rollout starts the clock of the deadline again, whatever the condition says about the
+// rollout before.
 func (r *rollout) progress(conditions reporter) {
 	s, now := conditions.s, conditions.now
 	limit := r.d.Spec.ProgressDeadlineSeconds
@@ -105,7 +107,6 @@ func (r *rollout) progress(conditions reporter) {
 		return
 	}
 	before := conditionOf(s.Conditions, appsv1.DeploymentProgressing)
-	was := r.d.Status
 	switch {
 	case r.d.Spec.Paused:
 		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
@@ -114,25 +115,53 @@ func (r *rollout) progress(conditions reporter) {
 		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed, "Deployment is resumed")
 	case r.plan.Create != nil:
 		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, "Created new replica set \""+r.plan.Create.Name+"\"")
-	case r.newest == nil:
+	case r.newest == nil && r.d.DeletionTimestamp != nil:
 		return
 	case r.complete(*s):
-		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonComplete, quoted(r.newest)+" has successfully progressed.")
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonComplete, r.quoted()+" has successfully progressed.")
 		return
-	case before != nil && before.Reason == reasonComplete && s.Replicas == s.UpdatedReplicas && r.size == *r.newest.Spec.Replicas:
+	case before != nil && before.Reason == reasonComplete && r.newest != nil && s.Replicas == s.UpdatedReplicas && r.size == *r.newest.Spec.Replicas:
 		return
-	case s.UpdatedReplicas > was.UpdatedReplicas, s.Replicas-s.UpdatedReplicas < was.Replicas-was.UpdatedReplicas,
-		s.ReadyReplicas > was.ReadyReplicas, s.AvailableReplicas > was.AvailableReplicas, before == nil:
+	case before == nil, before.Reason == reasonComplete, r.isNew(), progressed(r.d.Status, *s):
 		conditions.touchProgress()
-		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonUpdated, quoted(r.newest)+" is progressing.")
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonUpdated, r.quoted()+" is progressing.")
 	case before.Reason == reasonLate:
 		return
 	case now.Sub(before.LastUpdateTime.Time) >= time.Duration(*limit)*time.Second:
-		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonLate, quoted(r.newest)+" has timed out progressing.")
+		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonLate, r.quoted()+" has timed out progressing.")
 		return
 	}
 	c := conditionOf(s.Conditions, appsv1.DeploymentProgressing)
 	r.plan.RequeueAfter = max(time.Second, c.LastUpdateTime.Add(time.Duration(*limit)*time.Second).Sub(now))
+}
+
+// isNew reports whether no status about the present rollout has been written. Its revision is written with the status,
+// which may wait after the creation of the set; while there is no set, there is no revision.
+func (r *rollout) isNew() bool {
+	return r.plan.Revision != "" || r.newest == nil && r.d.Status.ObservedGeneration < r.d.Generation
+}
+
+// progressed reports whether there are more pods of the new set, or fewer of the older ones.
+func progressed(was, is appsv1.DeploymentStatus) bool {
+	return is.UpdatedReplicas > was.UpdatedReplicas || is.Replicas-is.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
+		is.ReadyReplicas > was.ReadyReplicas || is.AvailableReplicas > was.AvailableReplicas
+}
+
+// notCreated returns a planned status with the refusal of the new set in place of the progress. The message of the first
+// refusal stays: texts of refusals may differ, and each write of a status causes another attempt at once.
+func notCreated(d *appsv1.Deployment, planned appsv1.DeploymentStatus, message string, now time.Time) appsv1.DeploymentStatus {
+	planned.Conditions = slices.Clone(planned.Conditions)
+	c := conditionOf(planned.Conditions, appsv1.DeploymentProgressing)
+	if c == nil {
+		return planned // there is no deadline
+	}
+	if before := conditionOf(d.Status.Conditions, appsv1.DeploymentProgressing); before != nil {
+		*c = *before
+	}
+	if c.Reason != reasonNotCreated {
+		reporter{&planned, now}.set(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonNotCreated, message)
+	}
+	return planned
 }
 
 type reporter struct {
@@ -167,4 +196,10 @@ func (r reporter) remove(kind appsv1.DeploymentConditionType) {
 	r.s.Conditions = slices.DeleteFunc(r.s.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == kind })
 }
 
-func quoted(set *appsv1.ReplicaSet) string { return fmt.Sprintf("ReplicaSet %q", set.Name) }
+// quoted returns the name of the new set or, until it exists, of the deployment.
+func (r *rollout) quoted() string {
+	if r.newest == nil {
+		return fmt.Sprintf("Deployment %q", r.d.Name)
+	}
+	return fmt.Sprintf("ReplicaSet %q", r.newest.Name)
+}

@@ -90,9 +90,10 @@ func (c *mirroringReconciler) reconcile(ctx context.Context, key cache.ObjectNam
 	case endpoints.DeletionTimestamp != nil: // their slices belong to the garbage collector
 		return 0, nil
 	case !c.written.Satisfied(endpoints.UID):
-		return 0, nil // the awaited event enqueues the key again
+		return controller.LostEventPeriod, nil // the awaited event enqueues the key earlier
 	}
-	return 0, c.carryOut(ctx, endpoints, decideMirroring(endpoints, stored))
+	err = c.carryOut(ctx, endpoints, decideMirroring(endpoints, stored))
+	return controller.RequeueAfter(endpoints.UID, c.written), err
 }
 
 // carryOut executes a plan. Creations come first, so that no address is missing in between.
@@ -118,16 +119,18 @@ func (c *mirroringReconciler) carryOut(ctx context.Context, endpoints *corev1.En
 		}
 		c.written.ExpectVersion(endpoints.UID, updated.ResourceVersion)
 	}
-	for _, slice := range p.Remove {
-		if slice.DeletionTimestamp != nil {
-			continue
-		}
-		err := c.client.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &slice.UID, ResourceVersion: &slice.ResourceVersion},
-		})
-		if controller.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete endpoint slice %s/%s: %w", slice.Namespace, slice.Name, err)
-		}
+	return controller.AttemptAll(p.Remove, func(slice *discoveryv1.EndpointSlice) error { return c.remove(ctx, slice) })
+}
+
+func (c *mirroringReconciler) remove(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+	if slice.DeletionTimestamp != nil {
+		return nil
+	}
+	err := c.client.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &slice.UID, ResourceVersion: &slice.ResourceVersion},
+	})
+	if controller.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete endpoint slice %s/%s: %w", slice.Namespace, slice.Name, err)
 	}
 	return nil
 }

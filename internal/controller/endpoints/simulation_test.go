@@ -28,8 +28,8 @@ type simulation struct {
 	choose histories.Choose
 }
 
-func newSimulation(t *rapid.T) *simulation {
-	choose := histories.Choices(t)
+func newSimulation(t rapid.TB, choose histories.Choose) *simulation {
+	t.Helper()
 	c, err := laggingcache.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), choose,
 		func(shared *controller.Context) (*controller.Controller, error) {
 			return newEndpointsController(shared), nil
@@ -223,7 +223,23 @@ func wrongSlices(endpoints *corev1.Endpoints, stored []*discoveryv1.EndpointSlic
 
 func TestEndpointsAndMirroringSlicesSettleAfterRandomHistories(t *testing.T) {
 	histories.Check(t, 120, 400, func(t *rapid.T) {
-		s := newSimulation(t)
+		s := newSimulation(t, histories.Choices(t))
 		s.Play(t, s)
 	})
+}
+
+// R25: slices that were created and deleted while the watch was down have no events.
+func TestR25_LostEventDelaysMirroring(t *testing.T) {
+	for reconciliations := range 2 {
+		s := newSimulation(t, func(int) int { return 0 })
+		laggingcache.Put(s.Cluster, "services", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}})
+		endpoints := laggingcache.Put(s.Cluster, "endpoints", &corev1.Endpoints{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "192.0.2.1"}}}},
+		})
+		s.LoseCreation(t.Context(), "endpointslices", reconciliations)
+		s.Rest(t.Context(), 2*controller.LostEventPeriod)
+		if wrong := wrongSlices(endpoints, s.slices()); wrong != "" || len(s.Errors) > 0 {
+			t.Errorf("reconciled %d times before: %s; errors: %v", reconciliations, wrong, s.Errors)
+		}
+	}
 }

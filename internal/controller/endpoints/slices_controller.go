@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
@@ -34,7 +34,9 @@ type slicesReconciler struct {
 	reached  podFinder
 	slices   discoverylisters.EndpointSliceLister
 	// written tracks slices whose last write the cache does not show yet.
-	written  *endpointsliceutil.EndpointSliceTracker
+	written *endpointsliceutil.EndpointSliceTracker
+	// stale bounds how long a service waits for written.
+	stale    *controller.Holds
 	upstream *endpointslice.Reconciler
 	// triggers tracks the times at which services and pods have changed, for an annotation.
 	triggers *endpointsliceutil.TriggerTimeTracker
@@ -47,7 +49,8 @@ func newSlicesController(shared *controller.Context) *controller.Controller {
 	services, endpoints := shared.Informers.Services, shared.Informers.EndpointSlices
 	written := endpointsliceutil.NewEndpointSliceTracker()
 	c := &slicesReconciler{
-		services: services.Lister(), reached: newPodFinder(shared), slices: endpoints.Lister(), written: written, triggers: endpointsliceutil.NewTriggerTimeTracker(),
+		services: services.Lister(), reached: newPodFinder(shared), slices: endpoints.Lister(), written: written,
+		stale: controller.NewHolds(shared.Clock), triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		upstream: endpointslice.NewReconciler(shared.Client, shared.Informers.Nodes.Lister(), perSlice, written, nil, shared.Events(slicesName), slicesManagedBy),
 	}
 	return &controller.Controller{
@@ -79,10 +82,12 @@ func (c *slicesReconciler) reconcile(ctx context.Context, key cache.ObjectName) 
 	case apierrors.IsNotFound(err):
 		c.written.DeleteService(key.Namespace, key.Name)
 		c.triggers.DeleteService(key.Namespace, key.Name)
+		c.stale.End(key)
 		return 0, nil
 	case err != nil:
 		return 0, err
 	case service.DeletionTimestamp != nil, !selects(service):
+		c.stale.End(key)
 		return 0, nil
 	}
 	pods, err := c.reached.selected(service)
@@ -95,18 +100,34 @@ func (c *slicesReconciler) reconcile(ctx context.Context, key cache.ObjectName) 
 	if err != nil {
 		return 0, err
 	}
+	// The rules need the slices that the service does not own, too: they delete the slices of an earlier service.
 	var current []*discoveryv1.EndpointSlice
 	for _, slice := range known {
-		if slice.DeletionTimestamp == nil && metav1.IsControlledBy(slice, service) {
+		if slice.DeletionTimestamp == nil {
 			current = append(current, slice)
+		} else {
+			c.written.HandleDeletion(slice)
 		}
 	}
-	if c.written.StaleSlices(service, current) {
-		return 0, nil // the awaited event enqueues the key again
+	if wait := c.wait(key, service, current); wait > 0 {
+		return wait, nil // the awaited event enqueues the key earlier
 	}
 	triggered := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
 	if err := c.upstream.Reconcile(klog.FromContext(ctx), service, pods, current, triggered); err != nil {
 		return 0, fmt.Errorf("keep the endpoint slices of %s: %w", key, err)
 	}
-	return 0, nil
+	return c.wait(key, service, current), nil
+}
+
+// wait returns how long to wait at most until the cache shows the last writes to the slices of a service. The event of a
+// slice may be lost, or another client may have removed its labels: then nothing else ends the wait.
+func (c *slicesReconciler) wait(key cache.ObjectName, service *corev1.Service, current []*discoveryv1.EndpointSlice) time.Duration {
+	if c.written.StaleSlices(service, current) {
+		if left := c.stale.Remaining(key, controller.LostEventPeriod); left > 0 {
+			return left
+		}
+		c.written.DeleteService(key.Namespace, key.Name)
+	}
+	c.stale.End(key)
+	return 0
 }

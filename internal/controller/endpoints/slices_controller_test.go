@@ -115,11 +115,76 @@ func TestSlicesAreRestored(t *testing.T) {
 			s.Generation++
 			laggingcache.Put(c, "endpointslices", s)
 		},
+		"orphaned": func(s *discoveryv1.EndpointSlice) {
+			s.OwnerReferences = nil
+			laggingcache.Put(c, "endpointslices", s)
+		},
+		"terminating": func(s *discoveryv1.EndpointSlice) {
+			s.DeletionTimestamp, s.Endpoints = &metav1.Time{Time: c.Clock.Now()}, nil
+			laggingcache.Put(c, "endpointslices", s)
+		},
 	} {
 		spoil(laggingcache.All[*discoveryv1.EndpointSlice](c, "endpointslices")[0])
 		quiesce(t, c)
 		if got, want := slicesText(c), "10.0.0.1:8080=true"; got != want {
 			t.Errorf("%s: %q, want %s", what, got, want)
+		}
+	}
+}
+
+// A slice that was created and deleted while the watch was down has no event.
+func TestLostEventDelaysSlices(t *testing.T) {
+	for reconciliations := range 2 {
+		c := newSlicesCluster(t)
+		putService(c, web)
+		putPod(c, 1, true)
+		c.LoseCreation(t.Context(), "endpointslices", reconciliations)
+		c.Rest(t.Context(), 2*controller.LostEventPeriod)
+		if got, want := slicesText(c), "10.0.0.1:8080=true"; got != want {
+			t.Errorf("reconciled %d times before: %q, want %s", reconciliations, got, want)
+		}
+	}
+}
+
+// A slice that another client has taken away, by its labels, is replaced, and is not waited for afterwards.
+func TestHiddenSliceIsReplaced(t *testing.T) {
+	c := newSlicesCluster(t)
+	putService(c, web)
+	putPod(c, 1, true)
+	quiesce(t, c)
+	hidden := laggingcache.All[*discoveryv1.EndpointSlice](c, "endpointslices")[0]
+	hidden.Labels, hidden.Endpoints = nil, nil
+	laggingcache.Put(c, "endpointslices", hidden)
+	c.Rest(t.Context(), 2*controller.LostEventPeriod)
+	if got, want := slicesText(c), "10.0.0.1:8080=true"; got != want {
+		t.Errorf("%q, want %s", got, want)
+	}
+	if c.Wait(2 * controller.LostEventPeriod) {
+		t.Error("it is still waited for")
+	}
+}
+
+// The slices of an earlier Service of that name, which was deleted without them, are replaced.
+func TestSlicesOfAnEarlierServiceAreReplaced(t *testing.T) {
+	c := newSlicesCluster(t)
+	former := putService(c, web)
+	putPod(c, 1, true)
+	quiesce(t, c)
+	left := laggingcache.All[*discoveryv1.EndpointSlice](c, "endpointslices")[0]
+	left.OwnerReferences = nil
+	laggingcache.Remove(c, "services", former)
+	laggingcache.Put(c, "endpointslices", left)
+	laggingcache.Remove(c, "pods", laggingcache.All[*corev1.Pod](c, "pods")[0])
+	quiesce(t, c)
+	service := putService(c, web)
+	putPod(c, 2, true)
+	quiesce(t, c)
+	if got, want := slicesText(c), "10.0.0.2:8080=true"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, slice := range laggingcache.All[*discoveryv1.EndpointSlice](c, "endpointslices") {
+		if !metav1.IsControlledBy(slice, service) {
+			t.Errorf("%s is not owned by the new Service", slice.Name)
 		}
 	}
 }

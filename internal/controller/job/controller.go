@@ -89,7 +89,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	c.forget(key, job.UID)
 	if !c.podControl.Expectations.Satisfied(job.UID) || !c.written.Satisfied(job.UID) {
-		return 0, nil // the awaited event enqueues the key again
+		return controller.LostEventPeriod, nil // the awaited event enqueues the key earlier
 	}
 	owner, err := c.owner(job)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = nil // no retry can succeed
 	}
-	return plan.RequeueAfter, err
+	return controller.Sooner(plan.RequeueAfter, controller.RequeueAfter(job.UID, c.podControl.Expectations)), err
 }
 
 func (c *reconciler) owner(job *batchv1.Job) (controller.Owner, error) {
@@ -185,15 +185,14 @@ func (c *reconciler) unseen(job *batchv1.Job, mine, list []*corev1.Pod) []*corev
 // untrack removes the finalizer from pods that have been counted, even if other fields of the
 // pods have changed.
 func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*corev1.Pod) error {
-	err := controller.SlowStartBatch(ctx, len(list), func(ctx context.Context, i int) error {
-		_, err := c.removeFinalizer(ctx, list[i], "")
+	return controller.AttemptAll(list, func(pod *corev1.Pod) error {
+		_, err := c.removeFinalizer(ctx, pod, "")
 		if err == nil || apierrors.IsNotFound(err) {
-			c.untracked.ExpectDeletion(job.UID, list[i].UID)
+			c.untracked.ExpectDeletion(job.UID, pod.UID)
 			return nil
 		}
 		return err
 	})
-	return err
 }
 
 // removeFinalizer removes the tracking finalizer from a pod if it is still at that
@@ -215,22 +214,16 @@ func (c *reconciler) removeFinalizer(ctx context.Context, pod *corev1.Pod, at st
 }
 
 func (c *reconciler) carryOut(ctx context.Context, owner controller.Owner, job *batchv1.Job, plan Plan) error {
-	err := controller.SlowStartBatch(ctx, len(plan.Discard), func(ctx context.Context, i int) error {
-		return c.discard(ctx, owner, job, plan.Discard[i])
-	})
+	err := errors.Join(
+		controller.AttemptAll(plan.Discard, func(pod *corev1.Pod) error { return c.discard(ctx, owner, job, pod) }),
+		controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error { return c.podControl.Delete(ctx, owner, job, pod) }),
+	)
 	if err != nil {
 		return err
 	}
-	err = controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.podControl.Delete(ctx, owner, job, plan.Delete[i])
-	})
-	if err != nil {
-		return err
-	}
-	err = controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+	return controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
 		return c.podControl.Create(ctx, owner, job, podOf(job, plan.Create[i]))
 	})
-	return err
 }
 
 // discard deletes a pod that counts neither as failed nor as succeeded. If it has ended

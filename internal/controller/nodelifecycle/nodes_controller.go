@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -41,6 +42,7 @@ type reconciler struct {
 
 	mu         sync.Mutex
 	heartbeats map[string]heartbeat // guarded by mu; by the name of the node
+	outage     outage               // guarded by mu
 }
 
 // New returns the controller of nodes, which also evicts pods because of taints. A node without a heartbeat for the grace period is unreachable.
@@ -55,6 +57,7 @@ func New(shared *controller.Context, grace time.Duration) *controller.Controller
 		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{leases},
 		Sources: []controller.Source{
 			controller.For(nodes.Informer()),
+			{Informer: nodes.Informer(), Keys: c.changeOutage, Ignore: sameReadiness},
 			{Informer: leases, Keys: func(obj any) []cache.ObjectName {
 				if lease, ok := obj.(*coordinationv1.Lease); ok {
 					return []cache.ObjectName{{Name: lease.Name}}
@@ -78,6 +81,37 @@ func (c *reconciler) tainted(obj any) []cache.ObjectName {
 	return []cache.ObjectName{{Name: pod.Spec.NodeName}}
 }
 
+// changeOutage returns all nodes when an outage begins or ends.
+func (c *reconciler) changeOutage(any) []cache.ObjectName {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return nil // a cache returns no errors
+	}
+	now := c.shared.Clock.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.outage
+	if c.outage = before.observe(nodes, now); c.outage == before {
+		return nil
+	}
+	if before.total {
+		for name, h := range c.heartbeats {
+			c.heartbeats[name] = heartbeat{h.renewed, now}
+		}
+	}
+	keys := make([]cache.ObjectName, len(nodes))
+	for i, node := range nodes {
+		keys[i] = cache.ObjectName{Name: node.Name}
+	}
+	return keys
+}
+
+func sameReadiness(before, now any) bool {
+	a, ok := before.(*corev1.Node)
+	b, both := now.(*corev1.Node)
+	return ok && both && readiness(a) == readiness(b) && equality.Semantic.DeepEqual(a.Labels, b.Labels)
+}
+
 func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	node, err := c.nodes.Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -90,7 +124,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	now := c.shared.Clock.Now()
-	health := healthOf(node, c.lastHeard(node.Name, now), c.grace, now)
+	health := c.healthOf(node, now)
 	switch changed := node.DeepCopy(); {
 	case !equality.Semantic.DeepEqual(health.Conditions, node.Status.Conditions):
 		changed.Status.Conditions = health.Conditions
@@ -109,16 +143,16 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return requeueAfter, err
 }
 
-func (c *reconciler) lastHeard(node string, now time.Time) time.Time {
+func (c *reconciler) healthOf(node *corev1.Node, now time.Time) health {
 	var lease *coordinationv1.Lease
-	if known, exists, err := c.leases.GetByKey(corev1.NamespaceNodeLease + "/" + node); err == nil && exists {
+	if known, exists, err := c.leases.GetByKey(corev1.NamespaceNodeLease + "/" + node.Name); err == nil && exists {
 		lease, _ = known.(*coordinationv1.Lease)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.heartbeats[node].observe(lease, now)
-	c.heartbeats[node] = h
-	return h.at
+	h := c.heartbeats[node.Name].observe(lease, now)
+	c.heartbeats[node.Name] = h
+	return c.outage.spare(healthOf(node, h.at, c.grace, now), c.grace, now)
 }
 
 // evictPods marks the pods of a node that is not ready as not ready, and deletes the pods that

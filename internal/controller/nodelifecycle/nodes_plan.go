@@ -2,6 +2,7 @@
 //
 //	nodelifecycle, tainteviction
 //	    node, its Lease ──▶ healthOf (pure): the conditions and taints that follow
+//	    all nodes ──▶ outage.observe (pure): whether none is ready; then outage.spare drops taints that evict pods
 //	    pod, the taints of its node ──▶ evictionTime (pure): whether and when the pod has to leave
 //	podgc
 //	    pods, nodes ──▶ decideRemovals (pure) ──▶ for each pod: phase Failed, deleted with grace 0

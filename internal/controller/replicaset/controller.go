@@ -63,7 +63,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, nil
 	}
 	if !c.podControl.Expectations.Satisfied(obj.GetUID()) {
-		return 0, nil // the awaited event enqueues the key again
+		return controller.LostEventPeriod, nil // the awaited event enqueues the key earlier
 	}
 	mine, err := c.pods.AdoptAndRelease(ctx, obj.Owner, c.podControl.Expectations)
 	if err != nil {
@@ -148,9 +148,7 @@ func (c *reconciler) carryOut(ctx context.Context, obj *object, plan Plan) error
 		})
 		return err
 	}
-	err := controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.podControl.Delete(ctx, obj.Owner, obj.on, plan.Delete[i])
-	})
+	err := controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error { return c.podControl.Delete(ctx, obj.Owner, obj.on, pod) })
 	if err != nil {
 		return fmt.Errorf("delete pods: %w", err)
 	}

@@ -112,7 +112,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) || !c.written.Satisfied(set.UID) || !c.volumeClaims.Satisfied(set.UID) {
-		return 0, nil // the awaited event enqueues the key again
+		return controller.LostEventPeriod, nil // the awaited event enqueues the key earlier
 	}
 	o := object{StatefulSet: set}
 	if o.owner, err = c.owner(set); err != nil {
@@ -133,7 +133,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = nil // no retry can succeed
 	}
-	return plan.RequeueAfter, errors.Join(err, c.writeStatus(ctx, o, want, plan))
+	again := controller.RequeueAfter(set.UID, c.podControl.Expectations, c.revisions.Expectations(), c.volumeClaims)
+	return controller.Sooner(plan.RequeueAfter, again), errors.Join(err, c.writeStatus(ctx, o, want, plan))
 }
 
 func (c *reconciler) owner(set *appsv1.StatefulSet) (controller.Owner, error) {
@@ -231,16 +232,12 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 			return err
 		}
 	}
-	err := controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+	created := controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
 		return c.create(ctx, o, plan.Create[i])
 	})
-	if err != nil {
-		return err
-	}
-	err = controller.SlowStartBatch(ctx, len(plan.Delete), func(ctx context.Context, i int) error {
-		return c.podControl.Delete(ctx, o.owner, o.StatefulSet, plan.Delete[i])
-	})
-	return errors.Join(err, c.reportIncomplete(ctx, o, plan.Incomplete))
+	// A deletion may make room for a pod that a quota refuses.
+	removed := controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error { return c.podControl.Delete(ctx, o.owner, o.StatefulSet, pod) })
+	return errors.Join(created, removed, c.reportIncomplete(ctx, o, plan.Incomplete))
 }
 
 func (c *reconciler) create(ctx context.Context, o object, at Place) error {

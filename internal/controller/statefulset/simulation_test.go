@@ -30,8 +30,8 @@ type simulation struct {
 	broken string          // the first rule that was broken
 }
 
-func newSimulation(t *rapid.T) *simulation {
-	choose := histories.Choices(t)
+func newSimulation(t rapid.TB, choose histories.Choose) *simulation {
+	t.Helper()
 	c, err := laggingcache.New(now, choose, New)
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +294,54 @@ func (s *simulation) claims(set *appsv1.StatefulSet) string {
 
 func TestRandomHistories(t *testing.T) {
 	histories.Check(t, 120, 600, func(t *rapid.T) {
-		s := newSimulation(t)
+		s := newSimulation(t, histories.Choices(t))
 		s.Play(t, s)
 	})
+}
+
+// With Parallel, neither a pod that cannot be deleted nor one that cannot be created keeps the others: a quota may refuse it
+// because of those that are to be deleted.
+func TestRefusalKeepsNoOtherPodOfAParallelSet(t *testing.T) {
+	s := newSimulation(t, func(int) int { return 0 })
+	resize := func(n int32) {
+		set := s.set()
+		set.Spec.Replicas = &n
+		laggingcache.Put(s.Cluster, "statefulsets", set)
+		for range 50 {
+			s.Quiesce(t.Context())
+			s.Live(1)
+			s.Wait(10 * time.Second)
+		}
+	}
+	resize(5)
+	s.Fate = func(verb, resource, name string) laggingcache.Fate {
+		if resource == "pods" && (verb == "create" && name == "web-0" || verb == "delete" && name == "web-4") {
+			return laggingcache.Refused
+		}
+		return laggingcache.Answered
+	}
+	laggingcache.Remove(s.Cluster, "pods", s.pods()[0])
+	resize(2)
+	var left []string
+	for _, pod := range s.pods() {
+		left = append(left, pod.Name)
+	}
+	if got := strings.Join(left, " "); got != "web-1 web-4" || len(s.Errors) > 0 {
+		t.Errorf("%s are left; errors: %v", got, s.Errors)
+	}
+}
+
+// R25: a pod that was created and deleted while the watch was down has no event.
+func TestR25_LostEventDelaysAStatefulSet(t *testing.T) {
+	for reconciliations := range 2 {
+		s := newSimulation(t, func(int) int { return 0 })
+		set := s.set()
+		set.Spec.Replicas = new(int32(1))
+		laggingcache.Put(s.Cluster, "statefulsets", set)
+		s.LoseCreation(t.Context(), "pods", reconciliations)
+		s.Rest(t.Context(), 2*controller.LostEventPeriod)
+		if n := len(s.pods()); n != 1 || len(s.Errors) > 0 {
+			t.Errorf("reconciled %d times before: %d pods; errors: %v", reconciliations, n, s.Errors)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,9 +174,12 @@ func (c *Cluster) Step(ctx context.Context) bool {
 	return true
 }
 
-// disturb sometimes stalls one of the caches, or makes a key due.
+// disturb sometimes stalls one of the caches, ends its watch, or makes a key due.
 func (c *Cluster) disturb() {
 	switch c.choose(20) { // the smallest choice does nothing, for shrinking
+	case 16:
+		resources := slices.Sorted(maps.Keys(c.caches))
+		c.Relist(resources[c.choose(len(resources))])
 	case 19:
 		resources := slices.Sorted(maps.Keys(c.caches))
 		c.stalled[resources[c.choose(len(resources))]] = c.choose(60)
@@ -199,6 +203,47 @@ func (c *Cluster) Quiesce(ctx context.Context) bool {
 	return false
 }
 
+// Rest lets controllers work and time pass until they have nothing to do for a while, or have done much. It returns false
+// if one never stops.
+func (c *Cluster) Rest(ctx context.Context, while time.Duration) bool {
+	for range 50 {
+		if !c.Quiesce(ctx) {
+			return false
+		}
+		if !c.Wait(while) {
+			break
+		}
+	}
+	return true
+}
+
+// LoseCreation removes the first objects of a resource that a controller creates before its cache shows them: they have no
+// event. Earlier attempts are refused, so that the creation need not change the status of the owner. Before the removal the
+// controllers reconcile all their keys the given number of times.
+func (c *Cluster) LoseCreation(ctx context.Context, resource string, reconciliations int) {
+	c.Fate = func(verb, of, _ string) Fate {
+		if verb == "create" && of == resource {
+			return Refused
+		}
+		return Answered
+	}
+	c.Quiesce(ctx)
+	c.Fate = nil
+	for len(c.objects[resource]) == 0 && (c.Step(ctx) || c.Wait(time.Minute)) {
+	}
+	for range reconciliations {
+		for _, item := range c.seen {
+			c.reconcile(ctx, item)
+		}
+	}
+	c.mu.Lock()
+	for _, key := range slices.Sorted(maps.Keys(c.objects[resource])) {
+		c.removeLocked(resource, c.objects[resource][key])
+	}
+	c.mu.Unlock()
+	c.Relist(resource)
+}
+
 // Wait lets time pass until a controller has a key to reconcile, but at most the given time. It
 // reports whether one has.
 func (c *Cluster) Wait(most time.Duration) bool {
@@ -219,12 +264,37 @@ func (c *Cluster) behind(resource string) int {
 	return len(c.changes[resource]) - c.shown[resource]
 }
 
-// deliver brings one event to a cache, and the keys of its sources to the controllers.
+// deliver brings the next event to a cache.
 func (c *Cluster) deliver(resource string) {
 	c.mu.Lock()
 	event := c.changes[resource][c.shown[resource]]
 	c.mu.Unlock()
 	c.shown[resource]++
+	c.show(resource, event)
+}
+
+// Relist brings a cache up to date as an informer does whose watch was down: each object has one event, and an object that
+// was created and removed in the meantime has none.
+func (c *Cluster) Relist(resource string) {
+	c.mu.Lock()
+	missed, version := c.changes[resource][c.shown[resource]:], strconv.Itoa(c.revision)
+	c.mu.Unlock()
+	c.shown[resource] += len(missed)
+	store := c.caches[resource].GetIndexer()
+	for i, event := range missed {
+		again := func(later change) bool { return keyOf(later.object) == keyOf(event.object) }
+		_, known, err := store.Get(event.object)
+		if err == nil && (known || !event.gone) && !slices.ContainsFunc(missed[i+1:], again) {
+			c.show(resource, event)
+		}
+	}
+	if err := store.Replace(store.List(), version); err != nil {
+		c.Errors = append(c.Errors, fmt.Errorf("list %s: %w", resource, err))
+	}
+}
+
+// show applies one event to a cache, and brings the keys of its sources to the controllers.
+func (c *Cluster) show(resource string, event change) {
 	store := c.caches[resource].GetIndexer()
 	before, known, err := store.Get(event.object)
 	now := event.object.DeepCopyObject()

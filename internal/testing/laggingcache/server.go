@@ -272,6 +272,9 @@ func (s *Server) updateLocked(resource string, was object, action clienttesting.
 	case *appsv1.Deployment:
 		changed.Status, changed.Annotations = sent.(*appsv1.Deployment).Status, sent.(*appsv1.Deployment).Annotations
 		return s.putLocked(resource, changed), nil
+	case *appsv1.ReplicaSet:
+		changed.Status = sent.(*appsv1.ReplicaSet).Status
+		return s.putLocked(resource, changed), nil
 	case *appsv1.StatefulSet:
 		changed.Status = sent.(*appsv1.StatefulSet).Status
 		return s.putLocked(resource, changed), nil

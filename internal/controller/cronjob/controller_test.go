@@ -1,0 +1,101 @@
+package cronjob
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coppice-dev/coppice/internal/controller"
+)
+
+// newController returns a controller whose cache shows one CronJob, a minute after noon.
+func newController(t *testing.T, client *fake.Clientset, cron *batchv1.CronJob) (*controller.Context, *controller.Controller) {
+	t.Helper()
+	shared, err := controller.NewContext(client, clocktesting.NewFakeClock(at(t, noon).Add(time.Minute)), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shared.Informers.CronJobs.Informer().GetIndexer().Add(cron); err != nil {
+		t.Fatal(err)
+	}
+	return shared, c
+}
+
+// A job of the history that cannot be deleted keeps neither the other ones nor the next run. A running job that must be
+// replaced and cannot be deleted does.
+func TestRefusedDeletionKeepsTheSchedule(t *testing.T) {
+	for name, test := range map[string]struct {
+		refused          string
+		created, removed []string
+	}{
+		"of the history": {"old", []string{"c-30078000"}, []string{"older", "running"}},
+		"of a replaced":  {"running", nil, []string{"old", "older"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limit := int32(0)
+			cron := cronWith(t, ran(t, "2027-03-10T11:00:00Z"), concurrency(batchv1.ReplaceConcurrent), func(c *batchv1.CronJob) {
+				c.Spec.SuccessfulJobsHistoryLimit = &limit
+			})
+			client := fake.NewClientset(cron)
+			var created, removed []string
+			client.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				created = append(created, action.(clienttesting.CreateAction).GetObject().(*batchv1.Job).Name)
+				return false, nil, nil
+			})
+			client.PrependReactor("delete", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				job := action.(clienttesting.DeleteAction).GetName()
+				if job == test.refused {
+					return true, nil, apierrors.NewForbidden(batchv1.Resource("jobs"), job, errors.New("protected"))
+				}
+				removed = append(removed, job)
+				return true, nil, nil
+			})
+			shared, c := newController(t, client, cron)
+			for _, line := range []string{"old complete=03:00", "older complete=02:00", "running"} {
+				job := jobIn(t, cron, line)
+				job.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(cron, kind())}
+				if err := shared.Informers.Jobs.Informer().GetIndexer().Add(job); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again, err := c.Reconcile(t.Context(), cache.MetaObjectToName(cron))
+			if slices.Sort(removed); !slices.Equal(created, test.created) || !slices.Equal(removed, test.removed) {
+				t.Errorf("created %q, want %q; removed %q, want %q", created, test.created, removed, test.removed)
+			}
+			if !apierrors.IsForbidden(err) || again != 59*time.Minute {
+				t.Errorf("again in %s: %v", again, err)
+			}
+		})
+	}
+}
+
+// R25: a job that was created and deleted while the watch was down has no event.
+func TestR25_LostEventDelaysACronJob(t *testing.T) {
+	cron := cronWith(t)
+	client := fake.NewClientset(cron)
+	client.PrependReactor("create", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "5"}}, nil
+	})
+	_, c := newController(t, client, cron)
+	if _, err := c.Reconcile(t.Context(), cache.MetaObjectToName(cron)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := c.Reconcile(t.Context(), cache.MetaObjectToName(cron)); again != controller.LostEventPeriod || err != nil {
+		t.Errorf("again in %s: %v", again, err)
+	}
+}
