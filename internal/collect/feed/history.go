@@ -39,7 +39,7 @@ func (f *Feed) VerifyHistory(ctx context.Context) error {
 		return err
 	}
 	return pace.Each(verifiedAtOnce, all[1:], func(o observed) error {
-		if revision, err := strconv.ParseUint(o.revision, 10, 64); err != nil || revision <= now {
+		if numberOf(o.revision) <= now {
 			return nil
 		}
 		if _, err := o.from.compare(ctx, o.revision); pace.IsUnreachable(err) {
@@ -77,23 +77,33 @@ func (f *Feed) observed() (all []observed) {
 // 0 if it cannot be compared. An error means that the server gave no answer, or is not ready to give one.
 func (s *source) compare(ctx context.Context, observed string) (now uint64, err error) {
 	list, err := s.client.List(ctx, metav1.ListOptions{Limit: 1})
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err) {
-		return 0, nil // refused for good, such as 403
-	}
-	if err != nil {
+	switch {
+	case isRefused(err):
+		return 0, nil
+	case err != nil:
 		return 0, err
 	}
-	now, err = strconv.ParseUint(list.ResourceVersion, 10, 64)
-	before, errBefore := strconv.ParseUint(observed, 10, 64)
-	switch {
-	case err != nil || errBefore != nil:
-		return 0, nil
-	case now < before:
+	now = numberOf(list.ResourceVersion)
+	if before := numberOf(observed); now > 0 && now < before {
 		s.log.WarnContext(ctx, "the server was put back in time", "kind", s.store.kind.String(), "from", before, "to", now)
 		s.store.newEpoch()
 	}
 	return now, nil
+}
+
+// isRefused reports whether an answer will be the same at the next try, such as 403.
+func isRefused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err)
+}
+
+// numberOf returns a revision as a number, or 0 if it is none.
+func numberOf(revision string) uint64 {
+	n, err := strconv.ParseUint(revision, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // verify is compare. Another epoch also begins if the server no longer knows the observed revision, as after a backup

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
 // Servers accept owner references with a UID of a megabyte, and with any name. The graph keeps observations for as long as the object
@@ -69,7 +67,7 @@ func (r Reference) Bounded() Reference {
 // IsName reports whether an object may have this name, or a namespace. Servers do not check the names in owner
 // references: in the path of a request, "../../kube-system/secrets/a" or "a:8080/proxy" would be another object, or
 // something else altogether.
-func IsName(name string) bool { return len(content.IsPathSegmentName(name)) == 0 }
+func IsName(name string) bool { return name != "." && name != ".." && !strings.ContainsAny(name, "/%") }
 
 // IsExact reports whether the reference is certainly the server's, without digests.
 func (r Reference) IsExact() bool {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
 func long(n int) string { return fmt.Sprint(n, "-", strings.Repeat("x", 100_000)) }
@@ -97,6 +98,9 @@ func TestR3_LongUIDsAreIdentities(t *testing.T) {
 // object at all: the claim is parked, and a write of the reference needs the server's text.
 func TestR2_OwnerWithImpossibleNameIsParked(t *testing.T) {
 	for _, name := range []string{"..", ".", "../../b/configmaps/x", "web:8080/proxy/x", "a%2fb", "/"} {
+		if len(content.IsPathSegmentName(name)) == 0 {
+			t.Errorf("%s: a name for upstream", name)
+		}
 		g := New()
 		g.SetScope(Kind{Kind: "ConfigMap"}, Namespaced)
 		reference := Reference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: "u", BlockOwnerDeletion: True}
