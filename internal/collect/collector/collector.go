@@ -143,6 +143,7 @@ func (c *Collector) Collect(ctx context.Context, uid ownership.UID) Outcome {
 // collect decides about one object once. It returns the observation that the decision is based on,
 // and the error of applying it.
 func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.Object, error) {
+	epoch := c.state.Epoch()
 	facts, undecided := c.state.gather(uid)
 	if !undecided {
 		c.barrier.Forget(uid)
@@ -164,15 +165,15 @@ func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.O
 		c.barrier.Forget(uid)
 	}
 	c.state.decided(facts.Object, decision)
-	err = c.apply(ctx, facts, decision)
+	err = c.apply(ctx, epoch, facts, decision)
 	if err == nil && found.unobserved && actionOf(decision) == "" {
 		err = errUnobserved
 	}
 	return facts.Object, err
 }
 
-// apply carries out the decision about an object.
-func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict.Decision) error {
+// apply carries out the decision about an object, whose facts are of an epoch.
+func (c *Collector) apply(ctx context.Context, epoch int, f verdict.Facts, decision verdict.Decision) error {
 	if c.config.ObserveOnly && actionOf(decision) != "" {
 		c.observe(ctx, f, decision)
 		return nil
@@ -200,7 +201,7 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 	case verdict.Delete:
 		return c.delete(ctx, f, d)
 	case verdict.Disown:
-		return c.disown(ctx, f.Object, d)
+		return c.disown(ctx, epoch, f.Object, d)
 	case verdict.RemoveFinalizer:
 		return c.complete(ctx, f, d)
 	default:

@@ -85,8 +85,8 @@ type Config struct {
 	Clock clock.WithTicker
 	// Queue holds the keys, also before Run. Default: a queue of package queue.
 	Queue Queue
-	// Await is called before each object is reconsidered, and returns when the server can be reached, or with the
-	// error of ctx. Default: workers do not wait.
+	// Await is called before each object is reconsidered, and returns when the server can be reached, and was verified after
+	// the last outage, or with the error of ctx. Default: workers do not wait.
 	Await func(ctx context.Context) error
 	// Restartable makes Run continue with the keys of the observations before it, unless Queue is set: for a collector that
 	// sleeps, and observes nothing meanwhile. Otherwise Run searches the graph for its keys, and observations before it,

@@ -273,7 +273,10 @@ func TestR4_UndoneOrphaningStops(t *testing.T) {
 		w.pod(fmt.Sprint("pod-", i), ownedBy(web))
 	}
 	backup := w.Backup()
-	w.onRequest("patch owners", 2, func() { w.Restore(backup, 10) })
+	w.onRequest("patch owners", 2, func() {
+		w.Restore(backup, 10)
+		w.Relist(setKind) // the owner is known again, and is not deleted
+	})
 	w.Remove(setRef("web"), orphan)
 	w.settle()
 	w.mustExist(setRef("web"))

@@ -139,11 +139,17 @@ func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 
 // disown detaches all dependents from an owner that is being orphaned (R13). Afterwards the owner
 // is reconsidered: if it has no dependents left, its finalizer is removed, else disown runs
-// again.
-func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
+// again. In another epoch it stops: a restored backup may have undone the deletion of the owner (R4).
+func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
 	var refused atomic.Pointer[refusedError] // of one dependent; any other error counts more
 	err := pace.Each(c.config.Workers, d.Dependents, func(dependent ownership.UID) error {
+		if err := c.config.Await(ctx); err != nil {
+			return err
+		}
+		if c.state.Epoch() != epoch {
+			return errNewEpoch
+		}
 		err := c.untilCurrent(ctx, func() (ownership.Object, error) {
 			return c.detach(ctx, owner, dependent)
 		})
@@ -171,9 +177,6 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	if !known {
 		return dependent, nil
 	}
-	if c.state.isStale(owner.UID) {
-		return dependent, errNewEpoch // a restored backup may have undone the deletion of the owner (R4)
-	}
 	if dependent.MoreOwners > 0 {
 		end, err := c.beginWhole()
 		if err != nil {
@@ -192,13 +195,15 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	}
 	record, epoch := c.recordOfOrphan(dependent, owner), c.state.Epoch()
 	now, err := c.api.PatchOwners(ctx, dependent, remaining)
+	isKept := err == nil && slices.ContainsFunc(now.Owners, func(r ownership.Reference) bool { return r.UID == owner.UID })
+	if isKept {
+		c.state.refresh(epoch, now)
+		return dependent, fmt.Errorf("the server has kept the reference of %s to %s", client.RefOf(dependent), client.RefOf(owner))
+	}
 	c.record(record, err)
 	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
 		c.state.refresh(epoch, now)
-		if slices.ContainsFunc(now.Owners, func(r ownership.Reference) bool { return r.UID == owner.UID }) {
-			return dependent, fmt.Errorf("the server has kept the reference of %s to %s", client.RefOf(dependent), client.RefOf(owner))
-		}
 		c.log.InfoContext(ctx, "orphaned", "object", client.RefOf(dependent).String(), "owner", client.RefOf(owner).String())
 		return dependent, nil
 	case isRefused:

@@ -292,10 +292,9 @@ func (c *Controller) observeDeleted(object any) {
 // arrive as one update.
 func (c *Controller) forgetFormer(now *corev1.Namespace) {
 	c.mu.Lock()
-	t, isKnown := c.terminations[now.Name]
-	c.mu.Unlock()
-	if isKnown && t.uid != now.UID {
-		c.forget(now.Name)
+	defer c.mu.Unlock()
+	if t, isKnown := c.terminations[now.Name]; isKnown && t.uid != now.UID {
+		c.forgetLocked(now.Name)
 	}
 }
 
@@ -320,9 +319,13 @@ func (c *Controller) terminationLocked(ns *corev1.Namespace) (_ *termination, is
 
 func (c *Controller) forget(name string) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgetLocked(name)
+}
+
+func (c *Controller) forgetLocked(name string) {
 	c.forgetRefusedLocked(c.terminations[name])
 	delete(c.terminations, name)
-	c.mu.Unlock()
 	c.backoff.Forget(name)
 }
 

@@ -1,6 +1,7 @@
 package protected
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -73,9 +74,8 @@ func (u *users) unknown(kind schema.GroupVersionKind, err error) {
 // unlisted is unknown after the error of a list. The answer of a server may name an object that the deleter may not read, so
 // only its reason is repeated.
 func (u *users) unlisted(kind schema.GroupVersionKind, err error) {
-	reason := apierrors.ReasonForError(err)
-	if isAnswer := reason != metav1.StatusReasonUnknown; isAnswer && reason != metav1.StatusReasonForbidden {
-		err = fmt.Errorf("they cannot be listed: %s", reason)
+	if answer, isAnswer := err.(apierrors.APIStatus); isAnswer && !apierrors.IsForbidden(err) {
+		err = fmt.Errorf("they cannot be listed: %s", cmp.Or(string(answer.Status().Reason), "the server gives no reason"))
 	}
 	u.unknown(kind, err)
 }

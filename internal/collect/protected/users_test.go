@@ -35,6 +35,7 @@ func TestR28_WhatCannotBeLookedUpIsInUse(t *testing.T) {
 		"used":                           {objects: []runtime.Object{user}, want: "ServiceAccount shop/user imagePullSecrets[1].name"},
 		"no answer":                      {fails: errors.New("connection refused"), want: "objects of the kind ServiceAccount  connection refused"},
 		"an answer that names an object": {fails: apierrors.NewInternalError(errors.New("serviceaccounts \"hidden\" cannot be decoded")), want: "objects of the kind ServiceAccount  they cannot be listed: InternalError"},
+		"an answer without a reason":     {fails: &apierrors.StatusError{ErrStatus: metav1.Status{Message: "serviceaccounts \"hidden\" cannot be decoded", Code: 500}}, want: "objects of the kind ServiceAccount  they cannot be listed: the server gives no reason"},
 		"no right":                       {fails: apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "", nil), want: "objects of the kind ServiceAccount  serviceaccounts is forbidden: <nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -236,8 +236,8 @@ func (c *Client) objects(ref Ref) (metadata.ResourceInterface, error) {
 	}
 }
 
-// resource returns the resource that serves the reference's kind and namespace. All requests for an object begin here:
-// with a name that is none, their path would lead elsewhere.
+// resource returns the resource that serves the reference's kind and namespace. All requests for an object begin here. A
+// name that no object can have would make their path lead elsewhere.
 func (c *Client) resource(ref Ref) (schema.GroupVersionResource, error) {
 	if !ownership.IsName(ref.Name) || !ownership.IsName(ref.Namespace) {
 		return schema.GroupVersionResource{}, fmt.Errorf("%s: no object can have this name", ref)
