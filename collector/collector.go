@@ -127,12 +127,15 @@ func newCollector(config *rest.Config, options Options, runs runs) (*Collector, 
 	c.engine = engine.New(api, engine.Config{
 		Workers: options.Workers, ObserveOnly: options.ObserveOnly,
 		Breaker: engine.Breaker(options.Breaker), Records: options.Records, Events: events, Logger: options.Logger,
-		Stories: c.stories, Restartable: runs == restartable, Await: func(ctx context.Context) error { return reach.Await(ctx, c.feed.VerifyHistory) },
+		Stories: c.stories, Restartable: runs == restartable, Await: c.await,
 		Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
 	})
 	c.sink = c.engine.Sink()
 	return c, nil
 }
+
+// await waits while the server is away. After an outage it also waits until the server was compared with what was observed.
+func (c *Collector) await(ctx context.Context) error { return c.reach.Await(ctx, c.feed.VerifyHistory) }
 
 // Run collects garbage until ctx ends, and returns when everything that it started has
 // ended. It waits for a server that cannot be reached. A second call returns
@@ -219,6 +222,9 @@ func (c *Collector) Ready() error {
 	case c.Synced() && isAway:
 		return fmt.Errorf("the server cannot be reached since %s", since.UTC().Format(time.RFC3339))
 	case c.Synced():
+		if err := c.reach.Unverified(); err != nil {
+			return fmt.Errorf("after an outage, the server cannot be compared with what was observed before: %w", err)
+		}
 		return nil
 	case isAway:
 		return fmt.Errorf("%w: the server cannot be reached since %s", ErrNotSynced, since.UTC().Format(time.RFC3339))

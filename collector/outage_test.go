@@ -22,6 +22,8 @@ import (
 type network struct {
 	server *wireserver.Server
 
+	isGateway bool // something answers while the server is away
+
 	mu      sync.Mutex
 	left    int // DELETEs until it breaks
 	isDown  bool
@@ -38,6 +40,9 @@ func newNetwork(s *wireserver.Server, left int) *network {
 // RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	running, ok := n.enter(r.Method == http.MethodDelete)
+	if !ok && n.isGateway {
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Header: http.Header{}}, nil
+	}
 	if !ok {
 		return nil, errors.New("connection refused")
 	}
@@ -75,14 +80,18 @@ func (n *network) broken() bool {
 // None of its dependents is deleted by what was known before, although each has the UID and the resourceVersion that it
 // had, and although the watches continue only later.
 func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
-	for name, restored := range map[string]func(*wireserver.Server){
-		"with its revisions": func(*wireserver.Server) {},
-		"with higher revisions": func(s *wireserver.Server) {
-			for range 100_000 {
-				s.Tick()
-			}
-			s.Compact()
-		},
+	asItWas, raised := func(*wireserver.Server) {}, func(s *wireserver.Server) {
+		for range 100_000 {
+			s.Tick()
+		}
+		s.Compact()
+	}
+	for name, test := range map[string]struct {
+		restored  func(*wireserver.Server)
+		isGateway bool
+	}{
+		"with its revisions": {asItWas, false}, "with its revisions, behind a gateway": {asItWas, true},
+		"with higher revisions": {raised, false}, "with higher revisions, behind a gateway": {raised, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const dependents = 1000
@@ -90,6 +99,7 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 			family(s, "web", dependents)
 			synctest.Test(t, func(t *testing.T) {
 				network := newNetwork(s, dependents/3)
+				network.isGateway = test.isGateway
 				defer func() { network.cut() }()
 				c, err := collector.New(&rest.Config{Host: "http://server", Transport: network}, collector.Options{})
 				if err != nil {
@@ -106,7 +116,7 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 				}
 				advance(10 * time.Minute)
 				restore()
-				restored(s)
+				test.restored(s)
 				network.repair()
 				advance(10 * time.Minute)
 				if got, wrong := len(s.UIDs("secrets")), s.Wrong(); got != dependents || len(wrong) > 0 {

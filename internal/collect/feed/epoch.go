@@ -113,6 +113,16 @@ func (h *epochDetector) wentBackwards(kind ownership.Kind, resourceVersion strin
 	return backwards
 }
 
+// deleted records the resourceVersion of a DELETED event. A lower one is no sign: some servers send the version that the
+// object had.
+func (h *epochDetector) deleted(kind ownership.Kind, resourceVersion string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.progress[kind]
+	p.highest = max(p.highest, numberOf(resourceVersion))
+	h.progress[kind] = p
+}
+
 // listWentBackwards is wentBackwards for the resourceVersion of a list. Later versions are
 // compared with the list, even if it went backwards.
 func (h *epochDetector) listWentBackwards(kind ownership.Kind, resourceVersion string) bool {

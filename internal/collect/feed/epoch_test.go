@@ -39,6 +39,34 @@ func TestR4_ListFromThePast(t *testing.T) {
 	})
 }
 
+// R4: the deletion that a restored backup undoes may be the last event of its kind.
+func TestR4_ListFromBeforeADeletion(t *testing.T) {
+	s := newServer(pods)
+	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+	running(t, s, func(_ *feed.Feed, r *recorder) {
+		r.take("Pod", "epoch")
+		before := s.revision
+		s.change(func() {
+			s.revision++
+			s.send("pods", event{"DELETED", &metav1.PartialObjectMetadata{TypeMeta: partial, ObjectMeta: metav1.ObjectMeta{
+				UID: "a", Name: "a", ResourceVersion: strconv.Itoa(s.revision),
+			}}})
+		})
+		synctest.Wait()
+		r.take("Pod", "a", "epoch")
+		s.change(func() { s.refusal["pods"] = 503; s.hangUp("pods") })
+		time.Sleep(50 * time.Millisecond)
+		s.change(func() {
+			delete(s.refusal, "pods")
+			s.revision = before
+		})
+		time.Sleep(time.Minute)
+		if got := r.take("Pod", "epoch"); len(got) == 0 || got[0] != "epoch" {
+			t.Errorf("calls = %v, want an epoch, then a list", got)
+		}
+	})
+}
+
 // R4: the only sign of a backup that is restored with its revisions raised is that the server
 // does not know the revisions from before.
 func TestR4_RevisionThatTheServerDoesNotKnow(t *testing.T) {

@@ -19,7 +19,12 @@ const (
 	verifyWithin = 15 * time.Second
 	// verifiedAtOnce is the number of its concurrent requests.
 	verifiedAtOnce = 8
+	// mostUnreadable is the number of kinds that are tried until the server gives the revision of one.
+	mostUnreadable = 4
 )
+
+// errRelisted means that a kind was listed anew while its history was compared.
+var errRelisted = errors.New("the kind is listed anew")
 
 // VerifyHistory compares the server with what was observed, after an outage (R4): a backup may have been restored, and
 // the watches continue only after a back-off. If the server does not know the history up to the last observation,
@@ -30,52 +35,84 @@ const (
 func (f *Feed) VerifyHistory(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, verifyWithin)
 	defer cancel()
-	all := f.observed()
+	all, isListing := f.observed()
 	if len(all) == 0 {
-		return nil
+		return isListing.beginEpoch() // there is nothing to compare the server with
 	}
-	now, err := all[0].from.verify(ctx, all[0].revision)
-	if err != nil {
+	reference, now, err := firstReadable(ctx, all)
+	if err != nil || now == 0 {
 		return err
 	}
-	return pace.Each(verifiedAtOnce, all[1:], func(o observed) error {
-		if numberOf(o.revision) <= now {
+	if err := reference.from.verify(ctx, highestOf(all, now), now); err != nil {
+		return err
+	}
+	return pace.Each(verifiedAtOnce, all, func(o observed) error {
+		if o.revision <= now {
 			return nil
 		}
-		if _, err := o.from.compare(ctx, o.revision); pace.IsUnreachable(err) {
+		if _, err := o.from.compare(ctx, o.revision); err != nil && (pace.IsUnreachable(err) || ctx.Err() != nil || errors.Is(err, errRelisted)) {
 			return err
 		}
 		return nil // the server behind an APIService may be away for long
 	})
 }
 
-// observed is a kind that was observed up to a revision.
+// observed is a kind that was observed up to a revision; 0 if the revision is no number.
 type observed struct {
 	from     *source
-	revision string
+	revision uint64
 }
 
-// observed returns the kinds of which there was a complete list, namespaces first.
-func (f *Feed) observed() (all []observed) {
+// observed returns the kinds of which there was a complete list, namespaces first, and one of those that are listed.
+func (f *Feed) observed() (all []observed, isListing *source) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for _, kind := range sortedKinds(f.monitors) {
 		m := f.monitors[kind]
 		m.mu.Lock()
 		if m.complete {
-			all = append(all, observed{m.source, m.revision})
+			all = append(all, observed{m.source, numberOf(m.revision)})
+		} else {
+			isListing = m.source
 		}
 		m.mu.Unlock()
 	}
 	if i := slices.IndexFunc(all, func(o observed) bool { return o.from.store.kind == namespaceKind }); i > 0 {
 		all[0], all[i] = all[i], all[0]
 	}
-	return all
+	return all, isListing
+}
+
+// firstReadable returns a kind whose current revision the server gives; the revision is 0 if it gives none of the first kinds.
+func firstReadable(ctx context.Context, all []observed) (_ observed, now uint64, err error) {
+	var failed error
+	for _, o := range all[:min(len(all), mostUnreadable)] {
+		now, err := o.from.compare(ctx, o.revision)
+		switch {
+		case err == nil && now > 0:
+			return o, now, nil
+		case pace.IsUnreachable(err) || ctx.Err() != nil || errors.Is(err, errRelisted):
+			return observed{}, 0, err
+		case err != nil:
+			failed = err
+		}
+	}
+	return observed{}, 0, failed
+}
+
+// highestOf returns the highest observed revision that the server may know.
+func highestOf(all []observed, now uint64) (highest uint64) {
+	for _, o := range all {
+		if o.revision <= now {
+			highest = max(highest, o.revision)
+		}
+	}
+	return highest
 }
 
 // compare reads the server's current revision. If it is lower than an observed one, another epoch begins. The revision is
 // 0 if it cannot be compared. An error means that the server gave no answer, or is not ready to give one.
-func (s *source) compare(ctx context.Context, observed string) (now uint64, err error) {
+func (s *source) compare(ctx context.Context, before uint64) (now uint64, err error) {
 	list, err := s.client.List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
 	case isRefused(err):
@@ -84,11 +121,46 @@ func (s *source) compare(ctx context.Context, observed string) (now uint64, err 
 		return 0, err
 	}
 	now = numberOf(list.ResourceVersion)
-	if before := numberOf(observed); now > 0 && now < before {
+	if now > 0 && now < before {
 		s.log.WarnContext(ctx, "the server was put back in time", "kind", s.store.kind.String(), "from", before, "to", now)
-		s.store.newEpoch()
+		return now, s.beginEpoch()
 	}
 	return now, nil
+}
+
+// verify begins another epoch if the server no longer knows an observed revision, as after a backup that was restored with
+// its revisions raised.
+func (s *source) verify(ctx context.Context, observed, now uint64) error {
+	hasForgotten, err := s.hasForgotten(ctx, strconv.FormatUint(observed, 10))
+	if !hasForgotten {
+		return err
+	}
+	s.log.WarnContext(ctx, "the server does not know the observed history", "kind", s.store.kind.String(), "from", observed, "to", now)
+	return s.beginEpoch()
+}
+
+// hasForgotten reports whether the server no longer knows a revision. An error means that it gave no answer, or is not
+// ready to give one.
+func (s *source) hasForgotten(ctx context.Context, revision string) (bool, error) {
+	if revision == "0" {
+		return false, nil
+	}
+	_, err := s.client.List(ctx, metav1.ListOptions{Limit: 1, ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	switch {
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return true, nil
+	case isRefused(err), apierrors.IsInternalError(err):
+		return false, nil // not all servers have lists of a former revision
+	}
+	return false, err
+}
+
+// beginEpoch begins another epoch.
+func (s *source) beginEpoch() error {
+	if s == nil || s.store.newEpoch() {
+		return nil
+	}
+	return errRelisted
 }
 
 // isRefused reports whether an answer will be the same at the next try, such as 403.
@@ -104,27 +176,4 @@ func numberOf(revision string) uint64 {
 		return 0
 	}
 	return n
-}
-
-// verify is compare. Another epoch also begins if the server no longer knows the observed revision, as after a backup
-// that was restored with its revisions raised.
-func (s *source) verify(ctx context.Context, observed string) (now uint64, err error) {
-	if now, err = s.compare(ctx, observed); err != nil || now == 0 {
-		return now, err
-	}
-	hasForgotten, err := s.hasForgotten(ctx, observed)
-	if hasForgotten {
-		s.log.WarnContext(ctx, "the server does not know the observed history", "kind", s.store.kind.String(), "from", observed, "to", now)
-		s.store.newEpoch()
-	}
-	return now, err
-}
-
-// hasForgotten reports whether the server no longer knows a revision. An error means that it gave no answer.
-func (s *source) hasForgotten(ctx context.Context, revision string) (bool, error) {
-	_, err := s.client.List(ctx, metav1.ListOptions{Limit: 1, ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
-	if pace.IsUnreachable(err) {
-		return false, err
-	}
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err), nil // not all servers have lists of a former revision
 }

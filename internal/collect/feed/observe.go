@@ -125,6 +125,7 @@ func (s *store) Delete(object any) error {
 	}
 	s.pass(func() {
 		s.event = meta.ResourceVersion
+		s.epochs.deleted(s.kind, meta.ResourceVersion)
 		s.sink.Forget(Observation(s.kind, meta).UID, meta.ResourceVersion)
 		s.announce()
 	})
@@ -256,19 +257,20 @@ func boundMetadata(meta *metav1.PartialObjectMetadata) {
 	}
 }
 
-// pass makes a call to the sink, unless the store is closed.
-func (s *store) pass(call func()) {
+// pass makes a call to the sink, and reports whether the store is open: a closed one makes none.
+func (s *store) pass(call func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return
+		return false
 	}
 	call()
+	return true
 }
 
-// newEpoch begins another epoch: the server's history has changed.
-func (s *store) newEpoch() {
-	s.pass(func() {
+// newEpoch begins another epoch: the server's history has changed. It reports whether the store is open.
+func (s *store) newEpoch() bool {
+	return s.pass(func() {
 		s.epochs.relistAll(s.kind)
 		s.sink.NewEpoch()
 	})

@@ -117,7 +117,7 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 // that was reset to an earlier revision would not report that: it accepts the watch, and sends no
 // event until its new history has passed the revision (R4).
 func (s *source) check(ctx context.Context, revision string) {
-	_, _ = s.compare(ctx, revision) // after an error the watch will fail as well
+	_, _ = s.compare(ctx, numberOf(revision)) // after an error the watch will fail as well
 }
 
 // errResumes makes the Reflector request a plain list; the watch is resumed in its place.

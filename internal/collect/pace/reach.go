@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ type Reach struct {
 	probed   time.Time     // when Wait let a request through
 	outages  int           // how often the server could not be reached, so far
 	verified int           // the outages after which it was verified
+	failure  error         // of the last try to verify it; nil after a success
+	told     time.Time     // when that was logged
 	failed   int           // requests since the outage was logged
 	logged   time.Time     // when an outage was logged
 	isLogged bool          // whether this one was
@@ -71,11 +74,24 @@ func (t reaching) RoundTrip(request *http.Request) (*http.Response, error) {
 	switch {
 	case err == nil:
 		t.reach.answered()
+		if isFromElsewhere(request, response) {
+			t.reach.doubt()
+		}
 	case request.Context().Err() == nil: // else the caller has given up
 		t.reach.refused(err)
 		err = UnreachableError{err}
 	}
 	return response, err
+}
+
+// isFromElsewhere reports whether an answer may be that of a load balancer in front of a server that is away, or of a
+// server whose storage is away. An answer about the core group is from no server behind an APIService.
+func isFromElsewhere(request *http.Request, response *http.Response) bool {
+	switch response.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return strings.Contains(request.URL.Path, "/api/v1/")
+	}
+	return false
 }
 
 // WrappedRoundTripper implements net.RoundTripperWrapper.
@@ -92,6 +108,13 @@ func (r *Reach) answered() {
 	if isLogged {
 		r.log.Info("the server is reached again", "after", r.clock.Since(since).Round(time.Millisecond), "requests", failed)
 	}
+}
+
+// doubt counts an outage in which something has answered.
+func (r *Reach) doubt() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outages++
 }
 
 func (r *Reach) refused(err error) {
@@ -180,20 +203,43 @@ func (r *Reach) verify(ctx context.Context, verify func(context.Context) error) 
 		return nil
 	}
 	err := verify(ctx)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return ctx.Err()
-	case err == nil:
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.verified = outages // not of an outage that has begun meanwhile
-	case !IsUnreachable(err):
+	}
+	if r.hasVerified(outages, err) && !IsUnreachable(err) {
+		r.log.WarnContext(ctx, "the server cannot be compared with what was observed before the outage; nothing is collected", "error", Brief(err))
+	}
+	if err != nil && !IsUnreachable(err) {
 		select {
 		case <-r.clock.After(probePeriod):
 		case <-ctx.Done():
 		}
 	}
 	return ctx.Err()
+}
+
+// hasVerified records how a try to verify the server has ended, after a number of outages. It reports whether a failure must
+// be logged.
+func (r *Reach) hasVerified(outages int, err error) (isDue bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure = err
+	if err == nil {
+		r.verified = outages // not of an outage that has begun meanwhile
+		return false
+	}
+	if now := r.clock.Now(); r.told.IsZero() || now.Sub(r.told) >= outagePeriod {
+		r.told = now
+		return true
+	}
+	return false
+}
+
+// Unverified returns the error of the last try to verify the server after an outage; nil if it has succeeded.
+func (r *Reach) Unverified() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failure
 }
 
 // enter returns the longest time that a caller has to wait, and a channel that ends the wait earlier.

@@ -87,8 +87,8 @@ func TestUnreachableServerIsProbedAndLoggedSparingly(t *testing.T) {
 	})
 }
 
-// After an outage, callers wait until one of them has verified the server, which is tried again until it succeeds. Without
-// an outage, or after a second one only, nothing is verified.
+// After each outage, callers wait until one of them has verified the server, which is tried again until it succeeds.
+// Without an outage nothing is verified.
 func TestServerIsVerifiedAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &transport{}
