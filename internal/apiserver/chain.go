@@ -28,7 +28,7 @@ func handlerChain(f *foundation, access *accesscontrol.AccessControl, flow *dele
 		handler = aggregation.Filter(definitions.WithDefinitions(handler, establisher))
 		handler = restriction.WithRestrictions(handler, access.Restrictions, c.Serializer)
 		everybody, own := genericapiserver.DefaultBuildHandlerChain(faults.Requests(handler), c), ownChain(handler, c)
-		everybody = start.gate.filter(faults.Answers(everybody), c.Authentication.Authenticator, c.Serializer)
+		everybody = withoutForgery(start.gate.filter(faults.Answers(everybody), c.Authentication.Authenticator, c.Serializer))
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if inprocess.Is(r.Context()) && isOfCollection(r) && start.isReady() {
 				own.ServeHTTP(w, r)

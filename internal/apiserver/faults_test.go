@@ -268,6 +268,13 @@ func TestRightsOfFaults(t *testing.T) {
 	if status, body := askForFaults(t, page, http.MethodPost, "mild"); status != http.StatusForbidden {
 		t.Errorf("from a page of another site: %d %s", status, body)
 	}
+	form := forged{method: http.MethodPost, path: "/api/v1/namespaces/default/configmaps", body: `{"metadata":{"name":"a"}}`}
+	if status, body := forge(t, page, form); status != http.StatusForbidden {
+		t.Errorf("an object, from a page of another site: %d %s", status, body)
+	}
+	if status, body := forge(t, other.config, form); status != http.StatusCreated {
+		t.Errorf("an object, from another program: %d %s", status, body)
+	}
 	if status, body := askForFaults(t, other.config, http.MethodGet, ""); status != http.StatusOK || !strings.Contains(body, `"plan":""`) {
 		t.Errorf("afterwards: %d %s", status, body)
 	}

@@ -27,7 +27,7 @@ func serve(c completedConfig, f *foundation, s *security, apis *apis, r *registr
 	paths.Handle(SnapshotPath, snapshotHandler{c.Store})
 	paths.Handle(NewestPath, newestHandler{c.Store})
 	paths.Handle(protected.DefaultsPath, filters.WithAuthorization(protected.ServeDefaults(c.Protect), unrestricted(s.access), f.schemes.Codecs))
-	paths.Handle(faults.Path, sameSite(f.faults.Handler(unrestricted(s.access), c.Faults.Refused)))
+	paths.Handle(faults.Path, sameOrigin(f.faults.Handler(unrestricted(s.access), c.Faults.Refused)))
 	issuer, err := s.access.IssuerDiscovery(generic.ExternalAddress)
 	if err != nil { // like upstream: tokens are issued nevertheless
 		c.Log.Warn("the issuer of service account tokens cannot be discovered", "reason", err)

@@ -195,18 +195,31 @@ func New(ctx context.Context, config Config) (*Server, error) {
 // Handle serves a path that is not a resource. Its users are authenticated and need RBAC permission for the path.
 // Handle may be called at any time.
 func (s *Server) Handle(path string, handler http.Handler) {
-	s.generic.Handler.NonGoRestfulMux.Handle(path, sameSite(handler))
+	s.generic.Handler.NonGoRestfulMux.Handle(path, sameOrigin(handler))
 }
 
 // HandlePrefix is like Handle, for all paths below a prefix, which ends with a slash.
 func (s *Server) HandlePrefix(prefix string, handler http.Handler) {
-	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, sameSite(handler))
+	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, sameOrigin(handler))
 }
 
-// sameSite refuses writes that a browser sends for the page of another site: it may send a user's client certificate with
-// them. The paths of resources need no such check, because they accept no type of body that a page may send unasked.
-func sameSite(handler http.Handler) http.Handler {
+// sameOrigin refuses writes that a browser sends for the page of another origin: it may send a user's client certificate
+// with them.
+func sameOrigin(handler http.Handler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(handler)
+}
+
+// withoutForgery is sameOrigin for the requests that a browser sends without asking the server first, and that a resource
+// accepts: a POST without a Content-Type counts as one of JSON. Upstream serves it.
+func withoutForgery(handler http.Handler) http.Handler {
+	checked := sameOrigin(handler)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.Header.Get("Content-Type") == "" {
+			checked.ServeHTTP(w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // Definitions returns the server's informer of CustomResourceDefinitions, which nobody changes.
