@@ -35,11 +35,14 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -179,6 +182,9 @@ func (s Source) handler(add func(cache.ObjectName)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: observe,
 		UpdateFunc: func(before, now any) {
+			if !sameUID(before, now) {
+				s.forget(before) // its deletion has no event of its own after a relist
+			}
 			if s.Ignore != nil && s.Ignore(before, now) {
 				return
 			}
@@ -201,6 +207,13 @@ func (s Source) forget(obj any) {
 			expectations.Forget(o.GetUID())
 		}
 	}
+}
+
+// sameUID reports whether two states are those of one object, and not of one that took the name of another.
+func sameUID(before, now any) bool {
+	a, ok := before.(metav1.Object)
+	b, both := now.(metav1.Object)
+	return ok && both && a.GetUID() == b.GetUID()
 }
 
 func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.Failures, queue workqueue.TypedRateLimitingInterface[cache.ObjectName]) {
@@ -237,7 +250,20 @@ func IgnoreNotFound(err error) error {
 	return err
 }
 
-// isStaleCache reports whether an error only means that the cache was stale.
+// IgnoreNamespaceTerminating returns nil for the error of a creation in a namespace that is being deleted, since no retry
+// can succeed, and any other error unchanged.
+func IgnoreNamespaceTerminating(err error) error {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return err
+}
+
+// isStaleCache reports whether an error only means that the cache was stale. Joined errors mean that if each of them does.
 func isStaleCache(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return !slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return !isStaleCache(one) })
+	}
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
 }

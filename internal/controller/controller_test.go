@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -45,6 +46,23 @@ func TestExpectationsOfOwnersThatAreGone(t *testing.T) {
 	}
 }
 
+// After a relist an owner that took the name of another has one event, a change.
+func TestExpectationsOfAReplacedOwner(t *testing.T) {
+	before := &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "1"}}
+	for uid, left := range map[types.UID]int{"1": 1, "2": 0} {
+		expectations := NewExpectations(new(fakeCache))
+		expectations.ExpectDeletion("1", "a")
+		now := before.DeepCopy()
+		now.UID = uid
+		source := For(nil, expectations)
+		source.Ignore = func(any, any) bool { return true }
+		source.handler(func(cache.ObjectName) {}).OnUpdate(before, now)
+		if n := len(expectations.owners); n != left {
+			t.Errorf("the uid is then %s: expectations of %d owners, want %d", uid, n, left)
+		}
+	}
+}
+
 func TestMatchingOwners(t *testing.T) {
 	sets := []*corev1.ReplicationController{
 		{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ReplicationControllerSpec{Selector: map[string]string{"app": "web"}}},
@@ -72,7 +90,11 @@ func TestLogLevelOfErrors(t *testing.T) {
 		"not found":      {apierrors.NewNotFound(pods, "web"), "level=DEBUG"},
 		"already exists": {fmt.Errorf("create: %w", apierrors.NewAlreadyExists(pods, "web")), "level=DEBUG"},
 		"forbidden":      {apierrors.NewForbidden(pods, "web", nil), "level=WARN"},
-		"no answer":      {errors.New("connection reset"), "level=WARN"},
+		"two conflicts":  {errors.Join(apierrors.NewConflict(pods, "a", nil), apierrors.NewNotFound(pods, "b")), "level=DEBUG"},
+		"a conflict that comes before another error": {
+			fmt.Errorf("delete: %w", errors.Join(apierrors.NewConflict(pods, "a", nil), apierrors.NewForbidden(pods, "b", nil))), "level=WARN",
+		},
+		"no answer": {errors.New("connection reset"), "level=WARN"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,8 +77,13 @@ func (p *PodControl) Delete(ctx context.Context, owner Owner, on runtime.Object,
 	return fmt.Errorf("delete pod %s: %w", pod.Name, err)
 }
 
-// isUnanswered reports whether the outcome of a request is unknown after an error.
+// isUnanswered reports whether the outcome of a request is unknown after an error. Joined errors mean that if any of them
+// does.
 func isUnanswered(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return slices.ContainsFunc(joined.Unwrap(), isUnanswered)
+	}
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -28,15 +29,22 @@ func SlowStartBatch(ctx context.Context, n int, do func(ctx context.Context, i i
 }
 
 // AttemptAll is for deletions and for changes of several objects. It calls do for each of them, also after an error: an
-// object that a policy protects does not keep the others. It returns the error of the first object in the list, but rather
-// one that a stale cache does not explain: a retry may not help there.
+// object that a policy protects holds back no other one. But it starts no call after a request without an answer: the others
+// may have to wait as long for theirs. It returns the error of the first object in the list; errors that a stale cache
+// explains come last.
 func AttemptAll[T any](all []T, do func(one T) error) error {
 	failed := make([]error, len(all))
+	var unanswered atomic.Bool
 	var calls errgroup.Group
 	calls.SetLimit(concurrency)
 	for i, one := range all {
 		calls.Go(func() error {
-			failed[i] = do(one)
+			if unanswered.Load() {
+				return nil
+			}
+			if failed[i] = do(one); failed[i] != nil && isUnanswered(failed[i]) {
+				unanswered.Store(true)
+			}
 			return nil
 		})
 	}

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,11 +46,11 @@ func TestSlowStartBatch(t *testing.T) {
 	}
 }
 
-// All calls are made, whichever of them fail, a limited number at the same time. The error is the same for any order of the
+// All calls are made, whichever of them are refused, a limited number at the same time. The error is the same for any order of the
 // calls.
 func TestAttemptAll(t *testing.T) {
 	pods := corev1.Resource("pods")
-	stale, forbidden, later := apierrors.NewConflict(pods, "a", nil), apierrors.NewForbidden(pods, "b", nil), errors.New("later")
+	stale, forbidden, later := apierrors.NewConflict(pods, "a", nil), apierrors.NewForbidden(pods, "b", nil), apierrors.NewBadRequest("later")
 	for name, c := range map[string]struct {
 		failed map[int]error
 		want   error
@@ -78,6 +79,33 @@ func TestAttemptAll(t *testing.T) {
 				})
 				if !errors.Is(err, c.want) || calls.Load() != 100 || most.Load() != concurrency {
 					t.Errorf("%d calls, %d at once, %v", calls.Load(), most.Load(), err)
+				}
+			})
+		})
+	}
+}
+
+// Once a request has no answer, no further one is sent: 500 of them would take minutes.
+func TestAttemptAllEndsWithoutAnAnswer(t *testing.T) {
+	unread := fmt.Errorf("look for the pod: %w", apierrors.NewForbidden(corev1.Resource("pods"), "a", nil))
+	for name, err := range map[string]error{
+		"no status":                              errors.New("connection reset"),
+		"a webhook that does not answer":         apierrors.NewInternalError(errors.New("context deadline exceeded")),
+		"a timeout":                              apierrors.NewTimeoutError("no answer", 1),
+		"nor to the request for the outcome":     fmt.Errorf("delete a pod: %w", errors.Join(errors.New("connection reset"), unread)),
+		"with an answer about the outcome (nil)": errors.Join(errors.New("connection reset"), nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				var calls atomic.Int32
+				got := AttemptAll(make([]int, 500), func(int) error {
+					calls.Add(1)
+					time.Sleep(10 * time.Second)
+					return err
+				})
+				if took := time.Since(begun); !errors.Is(got, err) || calls.Load() != concurrency || took != 10*time.Second {
+					t.Errorf("%d calls in %s: %v", calls.Load(), took, got)
 				}
 			})
 		})

@@ -97,10 +97,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	outdated := c.remove(ctx, cron, plan.Outdated)
-	err = c.carryOut(ctx, key, cron, &plan)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no retry can succeed
-	}
+	err = controller.IgnoreNamespaceTerminating(c.carryOut(ctx, key, cron, &plan))
 	_, writeErr := c.write(ctx, cron, plan.Status)
 	return plan.RequeueAfter, errors.Join(err, outdated, writeErr)
 }

@@ -36,9 +36,9 @@ func newController(t *testing.T, client *fake.Clientset, cron *batchv1.CronJob) 
 	return shared, c
 }
 
-// A job of the history that cannot be deleted keeps neither the other ones nor the next run. A running job that must be
-// replaced and cannot be deleted does.
-func TestRefusedDeletionKeepsTheSchedule(t *testing.T) {
+// A job of the history that cannot be deleted holds back neither the other ones nor the next run. A running job that must
+// be replaced and cannot be deleted holds back the run.
+func TestRefusedDeletionHoldsBackNoRun(t *testing.T) {
 	for name, test := range map[string]struct {
 		refused          string
 		created, removed []string

@@ -41,7 +41,7 @@ type reconciler struct {
 	// written holds the expectations about statuses: with an older DaemonSet, the next one would have a conflict.
 	written  *controller.Expectations
 	backoffs backoffs
-	refusals refusals
+	refusals *controller.Refusals
 	now      func() time.Time
 }
 
@@ -67,7 +67,7 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	c := &reconciler{
 		client: shared.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: shared.Pods, revisions: revisions,
 		podControl: shared.PodControl(name), written: controller.NewExpectations(sets.Informer().GetIndexer()),
-		backoffs: backoffs{byKey: map[backoffKey]backoff{}}, refusals: refusals{bySet: map[cache.ObjectName]map[types.UID]int{}}, now: shared.Clock.Now,
+		backoffs: backoffs{byKey: map[backoffKey]backoff{}}, refusals: controller.NewRefusals(), now: shared.Clock.Now,
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
@@ -111,7 +111,7 @@ func sameFit(before, now any) bool {
 func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	set, err := c.sets.DaemonSets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		c.refusals.of(key, nil)
+		c.refusals.Forget(key)
 		return 0, nil
 	}
 	if err != nil {
@@ -131,9 +131,6 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	plan := Decide(desired(o), seen, c.now())
 	if set.DeletionTimestamp == nil {
 		err = errors.Join(c.carryOut(ctx, o, plan), c.truncate(ctx, o))
-	}
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no retry can succeed
 	}
 	again := controller.RequeueAfter(set.UID, c.podControl.Expectations, c.revisions.Expectations())
 	return controller.Sooner(plan.RequeueAfter, again), errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
@@ -191,7 +188,7 @@ func (c *reconciler) seen(o object) (Observed, error) {
 		}
 	}
 	seen.Leaving = c.podControl.Expectations.PendingDeletions(o.UID, shown)
-	seen.Refused = c.refusals.of(cache.MetaObjectToName(o), shown)
+	seen.Refused = c.refusals.Present(cache.MetaObjectToName(o), shown)
 	return seen, nil
 }
 
@@ -199,7 +196,7 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	removed := controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error {
 		if err := c.podControl.Delete(ctx, o.owner, o.DaemonSet, pod); err != nil {
 			if !apierrors.IsConflict(err) {
-				c.refusals.add(cache.MetaObjectToName(o), pod.UID)
+				c.refusals.Add(cache.MetaObjectToName(o), pod.UID)
 			}
 			return err
 		}
@@ -218,7 +215,7 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 		}
 		return c.podControl.Create(ctx, o.owner, o.DaemonSet, pod)
 	})
-	return errors.Join(removed, created)
+	return errors.Join(removed, controller.IgnoreNamespaceTerminating(created))
 }
 
 // truncate deletes revisions beyond the history limit that no pod has.

@@ -117,7 +117,7 @@ func Decide(set Set, seen Observed, now time.Time) Plan {
 		d.replace(places)
 	}
 	d.plan.Create = d.plan.Create[:min(len(d.plan.Create), burst)]
-	slices.SortStableFunc(d.plan.Delete, d.lessRefused)
+	slices.SortStableFunc(d.plan.Delete, pods.LessRefused(d.refused))
 	d.plan.Delete = d.plan.Delete[:min(len(d.plan.Delete), burst)]
 	return d.plan
 }
@@ -200,12 +200,6 @@ func (d *decider) isUpdated(pod *corev1.Pod) bool {
 
 func (d *decider) isAvailable(pod *corev1.Pod) bool {
 	return pods.IsAvailable(pod, d.set.MinReady, d.now)
-}
-
-// lessRefused orders pods by the number of refused deletions, so that a protected pod does not keep others waiting, and is
-// tried again in its turn.
-func (d *decider) lessRefused(a, b *corev1.Pod) int {
-	return cmp.Compare(d.refused[a.UID], d.refused[b.UID])
 }
 
 // count counts a node by its oldest pod, so that one with a surplus pod does not count as updated.

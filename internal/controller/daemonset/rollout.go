@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // replace deletes pods of other revisions as long as at most maxUnavailable of the fitting
@@ -27,7 +29,7 @@ func (d *decider) replace(places []*place) {
 			d.remove(at.live[0])
 		}
 	}
-	slices.SortStableFunc(running, d.lessRefused)
+	slices.SortStableFunc(running, pods.LessRefused(d.refused))
 	d.remove(running[:min(len(running), max(limit-unavailable, 0))]...)
 }
 
@@ -66,7 +68,7 @@ func (d *decider) surge(places []*place) {
 		}
 	}
 	d.plan.Create = append(d.plan.Create, surgeNodes[:min(len(surgeNodes), max(d.maxSurge-surging, 0))]...)
-	slices.SortStableFunc(surplus, d.lessRefused)
+	slices.SortStableFunc(surplus, pods.LessRefused(d.refused))
 	d.remove(surplus[:min(len(surplus), max(available-needed, 0))]...)
 }
 

@@ -193,7 +193,7 @@ func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, plan *Pla
 	case !apierrors.IsAlreadyExists(err):
 		message := fmt.Sprintf("Failed to create new replica set %q: %v", set.Name, err)
 		c.events.Event(d, corev1.EventTypeWarning, reasonNotCreated, message)
-		plan.Status, plan.Revision, plan.Interim = notCreated(d, plan.Status, message, c.now()), "", 0
+		plan.Status, plan.Revision, plan.Interim = notCreated(d, *plan, message, c.now()), "", 0
 		return fmt.Errorf("create replica set %s: %w", set.Name, err)
 	}
 	there, err := c.client.AppsV1().ReplicaSets(d.Namespace).Get(ctx, set.Name, metav1.GetOptions{})

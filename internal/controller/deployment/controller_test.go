@@ -77,6 +77,9 @@ func TestStatusReportsThatTheReplicaSetCannotBeCreated(t *testing.T) {
 	if condition == nil || condition.Status != corev1.ConditionFalse || condition.Reason != "ReplicaSetCreateError" || !strings.Contains(condition.Message, "refused") {
 		t.Fatalf("%+v", condition)
 	}
+	if s := first.Status; s.UnavailableReplicas != 0 || s.ObservedGeneration != first.Generation {
+		t.Errorf("there are no pods: %+v", s)
+	}
 	for attempts < 10 {
 		if again, _ := progressing(time.Second); again.ResourceVersion != first.ResourceVersion {
 			t.Fatalf("after %d attempts the status is written again: %+v", attempts, again.Status)

@@ -96,6 +96,21 @@ func (w *rolloutTest) step() Plan {
 	return plan
 }
 
+// refuse plans a step whose new set the server refuses.
+func (w *rolloutTest) refuse() {
+	w.t.Helper()
+	before, sets := w.d.DeepCopy(), w.sets
+	plan := w.step()
+	w.d, w.sets = before, sets
+	w.d.Status = notCreated(before, plan, "refused", w.now)
+}
+
+// lose removes the pods of a set.
+func (w *rolloutTest) lose(set *appsv1.ReplicaSet) {
+	w.running[set.UID], w.pending[set.UID] = 0, 0
+	w.report(set)
+}
+
 // write writes the status and the revision of a plan, unless they may wait.
 func (w *rolloutTest) write(plan Plan) {
 	if plan.Interim > 0 && w.held.IsZero() {
@@ -436,6 +451,7 @@ func TestProgressDeadline(t *testing.T) {
 // The deadline of a rollout begins with the rollout: not with the one before, which may have been completed or given up
 // long ago, and whether or not the status could wait after the creation of the set.
 func TestDeadlineBeginsWithTheRollout(t *testing.T) {
+	const refused = "refused"
 	const rolling, recreate = appsv1.RollingUpdateDeploymentStrategyType, appsv1.RecreateDeploymentStrategyType
 	for _, test := range []struct {
 		name, before, then string
@@ -448,16 +464,23 @@ func TestDeadlineBeginsWithTheRollout(t *testing.T) {
 		{"an undo by recreation", "2", "1", recreate},
 		{"an update by recreation after a failure", "broken", "3", recreate},
 		{"an undo by recreation after a failure", "broken", "1", recreate},
+		{"an undo after a refusal, while there are no pods", refused, "1", rolling},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newRolloutTest(t, 3, "1", "0")
 			w.d.Spec.Strategy.Type = test.strategy
-			for _, tag := range []string{"1", test.before} {
-				w.image(tag)
+			w.image("1")
+			w.settle()
+			w.image(test.before)
+			if test.before == refused {
+				w.lose(w.sets[0])
+				w.refuse()
+				w.now = w.now.Add(time.Hour)
+			} else {
 				w.settle()
+				w.now = w.now.Add(time.Hour)
+				w.step()
 			}
-			w.now = w.now.Add(time.Hour)
-			w.step()
 			w.image(test.then)
 			begun := w.now
 			late := func() bool {
@@ -484,7 +507,7 @@ func TestRefusedReplicaSetIsReportedOnce(t *testing.T) {
 	w := newRolloutTest(t, 1, "1", "0")
 	for _, message := range []string{"first", "second"} {
 		before := w.d.DeepCopy()
-		w.d.Status = notCreated(before, w.step().Status, message, w.now)
+		w.d.Status = notCreated(before, w.step(), message, w.now)
 		c := conditionOf(w.d.Status.Conditions, appsv1.DeploymentProgressing)
 		if c.Status != corev1.ConditionFalse || c.Reason != reasonNotCreated || c.Message != "first" || !c.LastUpdateTime.Time.Equal(epoch) {
 			t.Errorf("the %s refusal: %+v", message, c)
@@ -492,7 +515,7 @@ func TestRefusedReplicaSetIsReportedOnce(t *testing.T) {
 		w.sets, w.now = nil, w.now.Add(time.Minute)
 	}
 	w.d.Spec.ProgressDeadlineSeconds = nil
-	if s := notCreated(w.d, w.step().Status, "third", w.now); conditionOf(s.Conditions, appsv1.DeploymentProgressing) != nil {
+	if s := notCreated(w.d, w.step(), "third", w.now); conditionOf(s.Conditions, appsv1.DeploymentProgressing) != nil {
 		t.Errorf("without a deadline: %+v", s.Conditions)
 	}
 }

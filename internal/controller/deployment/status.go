@@ -122,7 +122,7 @@ func (r *rollout) progress(conditions reporter) {
 		return
 	case before != nil && before.Reason == reasonComplete && r.newest != nil && s.Replicas == s.UpdatedReplicas && r.size == *r.newest.Spec.Replicas:
 		return
-	case before == nil, before.Reason == reasonComplete, r.isNew(), progressed(r.d.Status, *s):
+	case before == nil, before.Reason == reasonComplete, before.Reason == reasonNotCreated, r.isNew(), progressed(r.d.Status, *s):
 		conditions.touchProgress()
 		conditions.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonUpdated, r.quoted()+" is progressing.")
 	case before.Reason == reasonLate:
@@ -147,9 +147,12 @@ func progressed(was, is appsv1.DeploymentStatus) bool {
 		is.ReadyReplicas > was.ReadyReplicas || is.AvailableReplicas > was.AvailableReplicas
 }
 
-// notCreated returns a planned status with the refusal of the new set in place of the progress. The message of the first
-// refusal stays: texts of refusals may differ, and each write of a status causes another attempt at once.
-func notCreated(d *appsv1.Deployment, planned appsv1.DeploymentStatus, message string, now time.Time) appsv1.DeploymentStatus {
+// notCreated returns the status of a plan whose new set is refused: without the pods of that set, and with the refusal in
+// place of the progress. The message of the first refusal stays: texts of refusals may differ, and each write of a status
+// causes another attempt at once.
+func notCreated(d *appsv1.Deployment, plan Plan, message string, now time.Time) appsv1.DeploymentStatus {
+	planned := plan.Status
+	planned.UnavailableReplicas = max(0, planned.UnavailableReplicas-specReplicas(plan.Create))
 	planned.Conditions = slices.Clone(planned.Conditions)
 	c := conditionOf(planned.Conditions, appsv1.DeploymentProgressing)
 	if c == nil {

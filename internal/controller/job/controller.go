@@ -43,6 +43,7 @@ type reconciler struct {
 	// untracked are the pods whose finalizers were removed, until the cache shows that, so that
 	// they are not removed again.
 	untracked *controller.Expectations
+	refusals  *controller.Refusals
 
 	mu       sync.Mutex
 	backoffs map[cache.ObjectName]jobBackoff // guarded by mu
@@ -62,7 +63,7 @@ func Controllers(shared *controller.Context) []*controller.Controller {
 	c := &reconciler{
 		client: shared.Client, jobs: source.Lister(), pods: shared.Pods, podControl: shared.PodControl(name), events: shared.Events(name), now: shared.Clock.Now,
 		written: controller.NewExpectations(source.Informer().GetIndexer()), untracked: controller.NewExpectations(shared.Pods.Indexer()),
-		backoffs: map[cache.ObjectName]jobBackoff{},
+		refusals: controller.NewRefusals(), backoffs: map[cache.ObjectName]jobBackoff{},
 	}
 	return []*controller.Controller{
 		{
@@ -105,9 +106,6 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err // the rest of the plan depends on it
 	}
 	err = errors.Join(c.untrack(ctx, job, c.unseen(job, mine, plan.Untrack)), c.carryOut(ctx, owner, job, plan))
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no retry can succeed
-	}
 	return controller.Sooner(plan.RequeueAfter, controller.RequeueAfter(job.UID, c.podControl.Expectations)), err
 }
 
@@ -131,7 +129,9 @@ func (c *reconciler) observed(key cache.ObjectName, job *batchv1.Job, mine []*co
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(job.UID, ending), Backoff: c.backoffs[key].backoffRecord}
+	return Observed{
+		Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(job.UID, ending), Refused: c.refusals.Present(key, ending), Backoff: c.backoffs[key].backoffRecord,
+	}
 }
 
 func (c *reconciler) remember(key cache.ObjectName, job *batchv1.Job, r backoffRecord) {
@@ -149,6 +149,7 @@ func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
 		return
 	}
 	delete(c.backoffs, key)
+	c.refusals.Forget(key)
 	for _, expectations := range []*controller.Expectations{c.podControl.Expectations, c.written, c.untracked} {
 		expectations.Forget(known.job)
 	}
@@ -214,16 +215,22 @@ func (c *reconciler) removeFinalizer(ctx context.Context, pod *corev1.Pod, at st
 }
 
 func (c *reconciler) carryOut(ctx context.Context, owner controller.Owner, job *batchv1.Job, plan Plan) error {
+	counted := func(pod *corev1.Pod, err error) error {
+		if controller.IsRefusal(err) {
+			c.refusals.Add(cache.MetaObjectToName(job), pod.UID)
+		}
+		return err
+	}
 	err := errors.Join(
-		controller.AttemptAll(plan.Discard, func(pod *corev1.Pod) error { return c.discard(ctx, owner, job, pod) }),
-		controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error { return c.podControl.Delete(ctx, owner, job, pod) }),
+		controller.AttemptAll(plan.Discard, func(pod *corev1.Pod) error { return counted(pod, c.discard(ctx, owner, job, pod)) }),
+		controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error { return counted(pod, c.podControl.Delete(ctx, owner, job, pod)) }),
 	)
 	if err != nil {
 		return err
 	}
-	return controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+	return controller.IgnoreNamespaceTerminating(controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
 		return c.podControl.Create(ctx, owner, job, podOf(job, plan.Create[i]))
-	})
+	}))
 }
 
 // discard deletes a pod that counts neither as failed nor as succeeded. If it has ended

@@ -38,8 +38,8 @@ func newController(t *testing.T, client *fake.Clientset, job *batchv1.Job) (*con
 	return shared, c
 }
 
-// A pod that cannot be deleted, or keeps its finalizer, does not keep the others.
-func TestRefusalKeepsNoOtherPod(t *testing.T) {
+// A pod that cannot be deleted, or keeps its finalizer, holds back no other one.
+func TestRefusalHoldsBackNoOtherPod(t *testing.T) {
 	for name, test := range map[string]struct {
 		verb  string
 		lines []string
@@ -79,6 +79,34 @@ func TestRefusalKeepsNoOtherPod(t *testing.T) {
 				t.Errorf("attempted %q: %v", attempted, err)
 			}
 		})
+	}
+}
+
+// The next attempt to delete a surplus pod is about another one.
+func TestRefusalChangesTheSurplusPod(t *testing.T) {
+	job := jobWith(selecting)
+	client := fake.NewClientset(job)
+	var attempted []string
+	client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		pod := action.(clienttesting.PatchAction).GetName()
+		attempted = append(attempted, pod)
+		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), pod, errors.New("protected"))
+	})
+	shared, c := newController(t, client, job)
+	for _, name := range []string{"a", "b", "c"} {
+		p := pod(t, name)
+		p.Labels, p.OwnerReferences = job.Spec.Selector.MatchLabels, []metav1.OwnerReference{*metav1.NewControllerRef(job, kind())}
+		if err := shared.Informers.Pods.Informer().GetIndexer().Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		if _, err := c.Reconcile(t.Context(), cache.MetaObjectToName(job)); !apierrors.IsForbidden(err) {
+			t.Error(err)
+		}
+	}
+	if !slices.Equal(attempted, []string{"a", "b", "c", "a"}) {
+		t.Errorf("attempted %q", attempted)
 	}
 }
 

@@ -19,6 +19,8 @@ type Observed struct {
 	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
 	// yet show as terminating.
 	Leaving map[types.UID]bool
+	// Refused is how often the deletions of pods among Mine were refused.
+	Refused map[types.UID]int
 	// Backoff is the Plan.Backoff of the last Decide for the job, or zero.
 	Backoff backoffRecord
 }

@@ -28,6 +28,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // burst is the maximum number of pods that are created, deleted or counted for one job before
@@ -68,7 +70,8 @@ type decision struct {
 	job *batchv1.Job
 	now time.Time
 
-	pods []observedPod
+	pods    []observedPod
+	refused map[types.UID]int
 	// The results of the pods, whether or not the status can reflect them yet.
 	succeeded, failed        int
 	completed, failedIndexes indexSet
@@ -81,7 +84,7 @@ type decision struct {
 
 // Decide plans the next step for a job that has not finished.
 func Decide(job *batchv1.Job, seen Observed, now time.Time) Plan {
-	d := decision{job: job, now: now, pods: classify(job, seen), counted: map[types.UID]bool{}, retried: map[int]observedPod{}}
+	d := decision{job: job, now: now, pods: classify(job, seen), refused: seen.Refused, counted: map[types.UID]bool{}, retried: map[int]observedPod{}}
 	d.plan.Status = *job.Status.DeepCopy()
 	d.plan.Backoff = seen.Backoff.after(podsOf(in(d.pods, succeeded)), podsOf(slices.DeleteFunc(in(d.pods, failed, leaving), observedPod.isDiscarded)))
 	d.count()
@@ -91,7 +94,7 @@ func Decide(job *batchv1.Job, seen Observed, now time.Time) Plan {
 	case end != nil:
 		d.endPods(end)
 	case isSuspended(job):
-		d.plan.Discard = limited(podsOf(in(d.pods, active)))
+		d.plan.Discard = limited(d.lessRefusedFirst(podsOf(in(d.pods, active))))
 	default:
 		d.work()
 	}
@@ -110,6 +113,12 @@ func (d *decision) requeueAfter(in time.Duration) {
 }
 
 func limited(list []*corev1.Pod) []*corev1.Pod { return list[:min(len(list), burst)] }
+
+// lessRefusedFirst sorts pods that are to be deleted.
+func (d *decision) lessRefusedFirst(list []*corev1.Pod) []*corev1.Pod {
+	slices.SortStableFunc(list, pods.LessRefused(d.refused))
+	return list
+}
 
 func isSuspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,5 +238,30 @@ func TestIndexesAreReadAndWrittenInUpstreamsNotation(t *testing.T) {
 	a, _ := parseIndexes("0-3,6,8-9", 10)
 	if b, _ := parseIndexes("2-6,9", 10); a.Common(b) != 4 || b.Common(a) != 4 {
 		t.Errorf("in common %d, %d", a.Common(b), b.Common(a))
+	}
+}
+
+// A pod whose deletion was refused comes after the others, and in its turn again.
+func TestRefusedPodsAreDeletedLast(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*batchv1.Job)
+		refused map[types.UID]int
+		discard []string
+	}{
+		"surplus, none":                      {func(*batchv1.Job) {}, nil, []string{"a"}},
+		"surplus, one":                       {func(*batchv1.Job) {}, map[types.UID]int{"a": 1}, []string{"b"}},
+		"surplus, all, the first more often": {func(*batchv1.Job) {}, map[types.UID]int{"a": 2, "b": 1, "c": 1}, []string{"b"}},
+		"suspended":                          {func(j *batchv1.Job) { j.Spec.Suspend = new(true) }, map[types.UID]int{"a": 1}, []string{"b", "c", "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := Observed{Mine: []*corev1.Pod{pod(t, "a"), pod(t, "b"), pod(t, "c")}, Refused: test.refused}
+			var discard []string
+			for _, pod := range Decide(jobWith(test.change), seen, now).Discard {
+				discard = append(discard, pod.Name)
+			}
+			if !slices.Equal(discard, test.discard) {
+				t.Errorf("%q, want %q", discard, test.discard)
+			}
+		})
 	}
 }

@@ -11,7 +11,7 @@ import (
 // endPods deletes the pods of a job that has an outcome. The pods of a failed job count as
 // failed; the surplus pods of a successful job do not count.
 func (d *decision) endPods(v *outcome) {
-	list := limited(podsOf(in(d.pods, active)))
+	list := limited(d.lessRefusedFirst(podsOf(in(d.pods, active))))
 	if v.isFailure() {
 		d.plan.Delete = list
 	} else {
@@ -24,7 +24,7 @@ func (d *decision) work() {
 	running := in(d.pods, active)
 	want := d.wanted(len(running))
 	if surplus := d.surplus(running, want); len(surplus) > 0 {
-		d.plan.Discard = limited(surplus)
+		d.plan.Discard = limited(d.lessRefusedFirst(surplus))
 		return // they are replaced once they are seen to be terminating
 	}
 	missing := want - len(running)
@@ -76,7 +76,7 @@ func (d *decision) surplus(running []observedPod, want int) []*corev1.Pod {
 		}
 	}
 	if over := len(rest) - want; over > 0 {
-		idle = append(idle, pods.DeletionOrder(rest, rest, d.now)[:over]...)
+		idle = append(idle, d.lessRefusedFirst(pods.DeletionOrder(rest, rest, d.now))[:over]...)
 	}
 	return idle
 }

@@ -22,25 +22,25 @@ type outage struct {
 
 // observe returns the outage updated from the present nodes.
 func (o outage) observe(nodes []*corev1.Node, now time.Time) outage {
-	counted, ready := 0, 0
+	counted, ready := false, false
 	for _, node := range nodes {
 		if _, excluded := node.Labels[labelExcluded]; excluded {
 			continue
 		}
-		counted++
-		if readiness(node) == corev1.ConditionTrue {
-			ready++
+		counted = true
+		if ready = readiness(node) == corev1.ConditionTrue; ready {
+			break
 		}
 	}
 	was := o.total
-	if o.total = counted > 0 && ready == 0; was && !o.total {
+	if o.total = counted && !ready; was && !o.total {
 		o.ended = now
 	}
 	return o
 }
 
 // spare removes from the health of a node the taints that evict pods, during an outage and in the grace period after it.
-// The taints that follow have the time of their addition, so that pods tolerate them from then on.
+// Taints that are added later carry that later time, so tolerationSeconds begin then.
 func (o outage) spare(h health, grace time.Duration, now time.Time) health {
 	left := o.ended.Add(grace).Sub(now)
 	if !o.total && (o.ended.IsZero() || left <= 0) {

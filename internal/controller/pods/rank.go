@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/podutils"
 )
 
@@ -46,6 +47,12 @@ func DeletionOrder(list, related []*corev1.Pod, now time.Time) []*corev1.Pod {
 		)
 	})
 	return ordered
+}
+
+// LessRefused returns an order by the number of refused deletions, so that a protected pod holds back no other one, and is
+// tried again in its turn.
+func LessRefused(refused map[types.UID]int) func(a, b *corev1.Pod) int {
+	return func(a, b *corev1.Pod) int { return cmp.Compare(refused[a.UID], refused[b.UID]) }
 }
 
 func falseFirst(a, b bool) int {

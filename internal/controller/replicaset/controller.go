@@ -26,6 +26,7 @@ type reconciler struct {
 	// written holds the expectations about statuses: with an older object, the next one would have a conflict.
 	written  *controller.Expectations
 	held     *controller.Holds
+	refusals *controller.Refusals
 	hasNodes func() bool
 }
 
@@ -42,7 +43,7 @@ func ReplicationControllers(shared *controller.Context) *controller.Controller {
 func newController(shared *controller.Context, k kind) *controller.Controller {
 	c := &reconciler{
 		kind: k, pods: shared.Pods, podControl: shared.PodControl(k.name()), now: shared.Clock.Now,
-		written: controller.NewExpectations(k.informer().GetIndexer()), held: controller.NewHolds(shared.Clock), hasNodes: shared.HasNodes,
+		written: controller.NewExpectations(k.informer().GetIndexer()), held: controller.NewHolds(shared.Clock), refusals: controller.NewRefusals(), hasNodes: shared.HasNodes,
 	}
 	return &controller.Controller{
 		Name: k.name(), Reconcile: c.reconcile, Workers: workers, Holds: c.held,
@@ -60,6 +61,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	if obj == nil {
 		c.held.End(key)
+		c.refusals.Forget(key)
 		return 0, nil
 	}
 	if !c.podControl.Expectations.Satisfied(obj.GetUID()) {
@@ -73,7 +75,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	for _, pod := range mine {
 		shown[pod.UID] = pods.IsTerminating(pod)
 	}
-	seen := Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(obj.GetUID(), shown), HasNodes: c.hasNodes()}
+	seen := Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(obj.GetUID(), shown), Refused: c.refusals.Present(key, shown), HasNodes: c.hasNodes()}
 	if len(mine) > int(obj.Replicas) { // needed only to choose which pods to delete
 		seen.Related = c.related(obj)
 	}
@@ -86,14 +88,12 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 			reason.reason = "FailedDelete"
 		}
 	}
-	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
-		failed = nil // no retry can succeed
-	}
 	if reason != nil {
 		plan.Interim = 0
 	}
 	held, err := c.report(ctx, obj, plan, obj.status(plan.Counts, reason))
-	return controller.Sooner(plan.RequeueAfter, held), errors.Join(failed, err)
+	again := controller.RequeueAfter(obj.GetUID(), c.podControl.Expectations)
+	return controller.Sooner(controller.Sooner(plan.RequeueAfter, held), again), errors.Join(controller.IgnoreNamespaceTerminating(failed), err)
 }
 
 // report writes the status, or returns for how long it holds an interim one. It does neither if the cache does not show
@@ -148,7 +148,13 @@ func (c *reconciler) carryOut(ctx context.Context, obj *object, plan Plan) error
 		})
 		return err
 	}
-	err := controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error { return c.podControl.Delete(ctx, obj.Owner, obj.on, pod) })
+	err := controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error {
+		err := c.podControl.Delete(ctx, obj.Owner, obj.on, pod)
+		if controller.IsRefusal(err) {
+			c.refusals.Add(cache.MetaObjectToName(obj), pod.UID)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("delete pods: %w", err)
 	}

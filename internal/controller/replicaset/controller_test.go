@@ -1,13 +1,18 @@
 package replicaset
 
 import (
-	"fmt"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
@@ -47,23 +52,59 @@ func TestR25_LostEventDelaysAReplicaSet(t *testing.T) {
 	}
 }
 
-// A pod that cannot be deleted, for example because a policy protects it, does not keep the others.
-func TestRefusedDeletionKeepsNoOtherPod(t *testing.T) {
-	c, set := newCluster(t, 20)
+// R25: a status that remains as it was has no event, either.
+func TestR25_LostEventDelaysAReplicaSetWhoseStatusRemains(t *testing.T) {
+	c, _ := newCluster(t, 1)
+	laggingcache.Put(c, "nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	c.Rest(t.Context(), time.Minute)
-	first := podsIn(c)[0]
-	first.Annotations = map[string]string{corev1.PodDeletionCost: "-1"}
-	laggingcache.Put(c, "pods", first)
-	c.Fate = func(verb, _, name string) laggingcache.Fate {
-		if verb == "delete" && name == first.Name {
-			return laggingcache.Refused
+	remove := func() {
+		for _, pod := range podsIn(c) {
+			laggingcache.Remove(c, "pods", pod)
 		}
-		return laggingcache.Answered
 	}
-	set.Spec.Replicas = new(int32)
-	laggingcache.Put(c, "replicasets", set)
-	c.Rest(t.Context(), time.Minute)
-	if left := podsIn(c); len(left) != 1 || left[0].Name != first.Name || len(c.Errors) > 0 {
-		t.Error(fmt.Sprint(len(left), " pods are left, want the refused one alone; errors: ", c.Errors))
+	remove()
+	c.Quiesce(t.Context()) // the status reports no pods; that there is another one again waits
+	before := laggingcache.All[*appsv1.ReplicaSet](c, "replicasets")[0]
+	remove()
+	for len(podsIn(c)) == 0 && c.Step(t.Context()) {
+	}
+	remove()
+	c.Relist("pods")
+	if now := laggingcache.All[*appsv1.ReplicaSet](c, "replicasets")[0]; now.ResourceVersion != before.ResourceVersion || before.Status.Replicas != 0 {
+		t.Fatalf("the status was %+v and is %+v", before.Status, now.Status)
+	}
+	c.Rest(t.Context(), 2*controller.LostEventPeriod)
+	if n := len(podsIn(c)); n != 1 || len(c.Errors) > 0 {
+		t.Errorf("%d pods, want 1; errors: %v", n, c.Errors)
+	}
+}
+
+// protect lets a policy refuse the deletion of a pod.
+func protect(c *laggingcache.Cluster, pod string) {
+	c.Client.(*fake.Clientset).PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.(clienttesting.DeleteAction).GetName() != pod {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), pod, errors.New("protected"))
+	})
+}
+
+func isOther(err error) bool { return !apierrors.IsForbidden(err) }
+
+// A pod that cannot be deleted, for example because a policy protects it, holds back no other one.
+func TestRefusedDeletionHoldsBackNoOtherPod(t *testing.T) {
+	for size, left := range map[int32]int{0: 1, 19: 19} {
+		c, set := newCluster(t, 20)
+		c.Rest(t.Context(), time.Minute)
+		first := podsIn(c)[0]
+		first.Annotations = map[string]string{corev1.PodDeletionCost: "-1"}
+		laggingcache.Put(c, "pods", first)
+		protect(c, first.Name)
+		set.Spec.Replicas = &size
+		laggingcache.Put(c, "replicasets", set)
+		c.Rest(t.Context(), time.Minute)
+		if got := podsIn(c); len(got) != left || got[0].Name != first.Name || slices.ContainsFunc(c.Errors, isOther) {
+			t.Errorf("%d pods are left of a set of %d, want %d and the refused one; errors: %v", len(got), size, left, c.Errors)
+		}
 	}
 }

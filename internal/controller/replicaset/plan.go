@@ -7,6 +7,7 @@
 package replicaset
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,6 +60,8 @@ type Observed struct {
 	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
 	// yet show as terminating.
 	Leaving map[types.UID]bool
+	// Refused is how often the deletions of pods among Mine were refused.
+	Refused map[types.UID]int
 	// Related are the pods of other revisions of the same Deployment: pods are deleted first from
 	// nodes that run more pods of all revisions.
 	Related []*corev1.Pod
@@ -86,7 +89,9 @@ func Decide(set Set, seen Observed, now time.Time) Plan {
 	case surplus < 0:
 		p.Create = min(-surplus, burst)
 	case surplus > 0:
-		p.Delete = pods.DeletionOrder(active, append(active, seen.Related...), now)[:min(surplus, burst)]
+		order := pods.DeletionOrder(active, append(active, seen.Related...), now)
+		slices.SortStableFunc(order, pods.LessRefused(seen.Refused))
+		p.Delete = order[:min(surplus, burst)]
 	}
 	p.Interim = p.interim(set, active, seen, now)
 	return p

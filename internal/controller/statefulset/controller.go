@@ -130,9 +130,6 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if !want.Ending {
 		err = errors.Join(c.carryOut(ctx, o, plan), c.truncate(ctx, o))
 	}
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		err = nil // no retry can succeed
-	}
 	again := controller.RequeueAfter(set.UID, c.podControl.Expectations, c.revisions.Expectations(), c.volumeClaims)
 	return controller.Sooner(plan.RequeueAfter, again), errors.Join(err, c.writeStatus(ctx, o, want, plan))
 }
@@ -224,7 +221,7 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	if err := c.setClaimOwners(ctx, o); err != nil {
 		return err
 	}
-	if err := c.recreateClaims(ctx, o); err != nil {
+	if err := controller.IgnoreNamespaceTerminating(c.recreateClaims(ctx, o)); err != nil {
 		return err
 	}
 	for _, pod := range plan.Label {
@@ -237,7 +234,7 @@ func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	})
 	// A deletion may make room for a pod that a quota refuses.
 	removed := controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error { return c.podControl.Delete(ctx, o.owner, o.StatefulSet, pod) })
-	return errors.Join(created, removed, c.reportIncomplete(ctx, o, plan.Incomplete))
+	return errors.Join(controller.IgnoreNamespaceTerminating(created), removed, c.reportIncomplete(ctx, o, plan.Incomplete))
 }
 
 func (c *reconciler) create(ctx context.Context, o object, at Place) error {

@@ -1,18 +1,23 @@
 package statefulset
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/controller"
@@ -299,35 +304,55 @@ func TestRandomHistories(t *testing.T) {
 	})
 }
 
-// With Parallel, neither a pod that cannot be deleted nor one that cannot be created keeps the others: a quota may refuse it
-// because of those that are to be deleted.
-func TestRefusalKeepsNoOtherPodOfAParallelSet(t *testing.T) {
-	s := newSimulation(t, func(int) int { return 0 })
-	resize := func(n int32) {
-		set := s.set()
-		set.Spec.Replicas = &n
-		laggingcache.Put(s.Cluster, "statefulsets", set)
-		for range 50 {
-			s.Quiesce(t.Context())
-			s.Live(1)
-			s.Wait(10 * time.Second)
-		}
-	}
-	resize(5)
-	s.Fate = func(verb, resource, name string) laggingcache.Fate {
-		if resource == "pods" && (verb == "create" && name == "web-0" || verb == "delete" && name == "web-4") {
-			return laggingcache.Refused
-		}
-		return laggingcache.Answered
-	}
-	laggingcache.Remove(s.Cluster, "pods", s.pods()[0])
-	resize(2)
-	var left []string
-	for _, pod := range s.pods() {
-		left = append(left, pod.Name)
-	}
-	if got := strings.Join(left, " "); got != "web-1 web-4" || len(s.Errors) > 0 {
-		t.Errorf("%s are left; errors: %v", got, s.Errors)
+// With Parallel, neither a pod that cannot be deleted nor one that cannot be created holds back the others: a quota may
+// refuse it because of those that are to be deleted. The deletion is tried again, however the creation fails.
+func TestRefusalHoldsBackNoOtherPodOfAParallelSet(t *testing.T) {
+	pods := corev1.Resource("pods")
+	protected, terminating := apierrors.NewForbidden(pods, "web-4", errors.New("protected")), apierrors.NewForbidden(pods, "web-0", nil)
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for name, refusal := range map[string]error{
+		"the creation fails":             apierrors.NewInternalError(errors.New("refused")),
+		"the namespace is to be deleted": terminating,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSimulation(t, func(int) int { return 0 })
+			resize := func(n int32) {
+				set := s.set()
+				set.Spec.Replicas = &n
+				laggingcache.Put(s.Cluster, "statefulsets", set)
+				for range 50 {
+					s.Quiesce(t.Context())
+					s.Live(1)
+					s.Wait(10 * time.Second)
+				}
+			}
+			resize(5)
+			client := s.Client.(*fake.Clientset)
+			client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				return action.(clienttesting.DeleteAction).GetName() == "web-4", nil, protected
+			})
+			client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				return action.(clienttesting.CreateAction).GetObject().(*corev1.Pod).Name == "web-0", nil, refusal
+			})
+			laggingcache.Remove(s.Cluster, "pods", s.pods()[0])
+			resize(2)
+			var left []string
+			for _, pod := range s.pods() {
+				left = append(left, pod.Name)
+			}
+			others := slices.DeleteFunc(s.Errors, func(err error) bool { return errors.Is(err, protected) })
+			if got := strings.Join(left, " "); got != "web-1 web-4" || len(others) > 0 {
+				t.Errorf("%s are left; errors: %v", got, others)
+			}
+			attempts := 0
+			client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				attempts++
+				return false, nil, nil
+			})
+			if s.Rest(t.Context(), time.Second); attempts < 10 {
+				t.Errorf("%d further attempts", attempts)
+			}
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
@@ -99,7 +100,7 @@ func (c *reconciler) reportIncomplete(ctx context.Context, o object, incomplete 
 	var failed []error
 	for _, pod := range incomplete {
 		if _, err := c.ensureClaims(ctx, o, pod.Name); err != nil && !apierrors.IsAlreadyExists(err) {
-			failed = append(failed, err)
+			failed = append(failed, controller.IgnoreNamespaceTerminating(err))
 			continue
 		}
 		lacks := strings.Join(missingClaims(pod, desired(o.StatefulSet, o.revisions).Claims), ", ")

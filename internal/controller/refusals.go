@@ -1,0 +1,56 @@
+package controller
+
+import (
+	"maps"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Refusals counts, for each owner, how often deletions of its present pods were refused. It is safe for concurrent use.
+type Refusals struct {
+	mu      sync.Mutex
+	byOwner map[cache.ObjectName]map[types.UID]int // guarded by mu
+}
+
+// NewRefusals returns Refusals that are empty.
+func NewRefusals() *Refusals {
+	return &Refusals{byOwner: map[cache.ObjectName]map[types.UID]int{}}
+}
+
+// IsRefusal reports whether an error is the server's decision about the object, so that the request may be refused again.
+func IsRefusal(err error) bool {
+	return err != nil && !isUnanswered(err) && !isStaleCache(err)
+}
+
+// Add counts a refusal.
+func (r *Refusals) Add(owner cache.ObjectName, pod types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byOwner[owner] == nil {
+		r.byOwner[owner] = map[types.UID]int{}
+	}
+	r.byOwner[owner][pod]++
+}
+
+// Forget drops the refusals of an owner that is gone.
+func (r *Refusals) Forget(owner cache.ObjectName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byOwner, owner)
+}
+
+// Present returns the number of refusals for each of the given pods, which are all those of an owner. It forgets other pods.
+func (r *Refusals) Present(owner cache.ObjectName, pods map[types.UID]bool) map[types.UID]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.byOwner[owner], func(pod types.UID, _ int) bool {
+		_, exists := pods[pod]
+		return !exists
+	})
+	if len(r.byOwner[owner]) == 0 {
+		delete(r.byOwner, owner)
+	}
+	return maps.Clone(r.byOwner[owner])
+}
