@@ -175,7 +175,7 @@ func (a *Agent) nodeObject(name string) *corev1.Node {
 	if node, ok := obj.(*corev1.Node); ok && err == nil {
 		return node
 	}
-	return a.object(a.nodes[name])
+	return a.object(a.nodes[name], a.problem())
 }
 
 // isOver reports whether a pod is gone or has ended.

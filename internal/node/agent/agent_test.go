@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -109,13 +110,33 @@ func newHost(t *testing.T, objects ...runtime.Object) *host {
 			return true, nil, err
 		}
 		now := obj.(*corev1.Pod).DeepCopy()
+		if now.UID != sent.UID {
+			return true, nil, replaced(sent.Name)
+		}
 		now.Status = sent.Status
 		return true, now, h.Tracker().Update(pods, now, now.Namespace)
 	})
 	h.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		return refused(a.(clienttesting.PatchAction).GetName())
+		patch := a.(clienttesting.PatchAction)
+		if isRefused, _, err := refused(patch.GetName()); isRefused {
+			return true, nil, err
+		}
+		var sent metav1.PartialObjectMetadata
+		if err := json.Unmarshal(patch.GetPatch(), &sent); err != nil {
+			return true, nil, err
+		}
+		obj, err := h.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), patch.GetNamespace(), patch.GetName())
+		if err == nil && sent.UID != "" && sent.UID != obj.(*corev1.Pod).UID {
+			return true, nil, replaced(patch.GetName())
+		}
+		return false, nil, nil
 	})
 	return h
+}
+
+// replaced is the answer of a server to a write of a pod that has another UID.
+func replaced(name string) error {
+	return apierrors.NewConflict(corev1.Resource("pods"), name, errors.New("the pod has another UID"))
 }
 
 // aNode is a node for as many pods as a test creates.
@@ -262,21 +283,27 @@ func TestReplacedPodEnds(t *testing.T) {
 		watches++
 		return watches == 1, interrupted, nil
 	})
+	// In a reactor, no write of the agent is under way: the clientset runs one at a time.
+	h.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		pods := corev1.SchemeGroupVersion.WithResource("pods")
+		return false, nil, h.Tracker().Delete(pods, a.GetNamespace(), "web")
+	})
 	h.run()
 	h.runs("web")
-	pods := corev1.SchemeGroupVersion.WithResource("pods")
-	if err := h.Tracker().Delete(pods, "ns", "web"); err != nil {
-		t.Fatal(err)
-	}
 	again := pod("web", "n", nil)
 	again.UID = "again"
-	if err := h.Tracker().Create(pods, again, "ns"); err != nil {
+	if _, err := h.CoreV1().Pods("ns").Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	gone := apierrors.NewResourceExpired("the watch is too old")
 	interrupted.Error(&gone.ErrStatus)
 	h.runs("web")
-	eventually.Holds(t, "the old one has ended", func() bool { return slices.Equal(h.runtime.Known(), []types.UID{"again"}) })
+	eventually.Agrees(t, func() string {
+		if known := h.runtime.Known(); !slices.Equal(known, []types.UID{"again"}) {
+			return fmt.Sprint("the node has the pods ", known)
+		}
+		return ""
+	})
 }
 
 // TestPodsOfOtherNodes checks that the agent does not touch pods of other nodes.
@@ -519,6 +546,42 @@ func TestNodeIsNotReadyWhileItsRuntimeIsDown(t *testing.T) {
 			t.Errorf("Events of the node: %q", reasons)
 		}
 	})
+}
+
+// TestNodeWhoseRuntimeIsDownAtFirst checks that the pods of a node that is registered as not ready are not reported as
+// ready, and that they are when its runtime works.
+func TestNodeWhoseRuntimeIsDownAtFirst(t *testing.T) {
+	for name, objects := range map[string][]runtime.Object{
+		"a new node":   nil,
+		"a known node": {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, objects...)
+				h.down.Store(true)
+				h.run()
+				synctest.Wait()
+				h.create("web", nil)
+				want := func(ready bool) {
+					t.Helper()
+					time.Sleep(agent.DefaultLease/4 - time.Second)
+					synctest.Wait()
+					p, err := h.CoreV1().Pods("ns").Get(t.Context(), "web", metav1.GetOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+						return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+					}); got != ready {
+						t.Errorf("the pod is ready: %t, want %t", got, ready)
+					}
+				}
+				want(false)
+				h.down.Store(false)
+				want(true)
+			})
+		})
+	}
 }
 
 // markNotReady marks a pod as not ready, like the node lifecycle controller.

@@ -6,15 +6,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// health returns why the container runtime cannot be used, or nil.
-func (a *Agent) health() error {
+// problem returns why the container runtime cannot be used, or "".
+func (a *Agent) problem() string {
 	if r, ok := a.runtime.(interface{ Healthy() error }); ok {
-		return r.Healthy()
+		if err := r.Healthy(); err != nil {
+			return err.Error()
+		}
 	}
-	return nil
+	return ""
 }
 
-func (a *Agent) isDown() bool { return a.health() != nil }
+// inspect returns the problem that the next report of a node tells. If there is one, the pods of the node are held before a
+// controller can read that report.
+func (a *Agent) inspect(node string) (problem string) {
+	if problem = a.problem(); problem != "" {
+		a.hold(node)
+	}
+	return problem
+}
 
 // hold keeps the pods of a node from becoming ready. The node lifecycle controller marks the pods of a node that is not
 // ready as not ready; it and the agent, which observes nothing new while the runtime is down, would overwrite each other.

@@ -125,12 +125,10 @@ func (a *Agent) beat(ctx context.Context, n *registered) error {
 	if err := a.renew(ctx, n); err != nil {
 		return err
 	}
-	down := a.isDown()
-	if down {
-		a.hold(n.Name) // before a controller can mark the pods
-	}
+	problem := a.inspect(n.Name)
+	down := problem != ""
 	if missed || n.again || down != n.down || now.Sub(n.reported) >= statusEvery {
-		if err := a.reportNode(ctx, n.Node, n.uid); err != nil {
+		if err := a.reportNode(ctx, n.Node, n.uid, problem); err != nil {
 			return err
 		}
 		n.reported, n.again, n.down = now, missed, down
@@ -212,7 +210,8 @@ func (a *Agent) pause(ctx context.Context, d time.Duration) bool {
 
 // register creates or updates a node in the API, and begins its Lease.
 func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
-	node, err := a.client.CoreV1().Nodes().Create(ctx, a.object(n), metav1.CreateOptions{})
+	problem := a.inspect(n.Name)
+	node, err := a.client.CoreV1().Nodes().Create(ctx, a.object(n, problem), metav1.CreateOptions{})
 	known := apierrors.IsAlreadyExists(err)
 	if known {
 		node, err = a.readNode(ctx, n.Name, "")
@@ -226,12 +225,12 @@ func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
 	switch {
 	case err != nil:
 	case known:
-		err = a.reportNode(ctx, n, node.UID)
+		err = a.reportNode(ctx, n, node.UID, problem)
 	default:
 		a.recordReadiness(node)
 	}
 	now := a.clock.Now().Round(0)
-	return registered{Node: n, uid: node.UID, lease: lease, heard: now, reported: now, again: known || !isReady(node)}, err
+	return registered{Node: n, uid: node.UID, lease: lease, heard: now, reported: now, again: known, down: problem != ""}, err
 }
 
 // beginLease creates the Lease of a node, or takes over an existing one. A Lease that belongs to an
@@ -303,15 +302,15 @@ func (a *Agent) readNode(ctx context.Context, name string, uid types.UID) (*core
 }
 
 // reportNode writes the status of the node with that uid, or of any node of that name if uid is
-// empty. After a conflict it reads the node again and retries.
-func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) error {
+// empty. problem is why the runtime cannot be used, or "". After a conflict it reads the node again and retries.
+func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID, problem string) error {
 	var conflict error
 	for range reports {
 		node, err := a.readNode(ctx, n.Name, uid)
 		if err != nil {
 			return err
 		}
-		patch, err := a.nodePatch(n, node)
+		patch, err := nodePatch(a.object(n, problem).Status, node)
 		if err != nil {
 			return err
 		}
@@ -336,10 +335,9 @@ func isReady(node *corev1.Node) bool {
 	})
 }
 
-// nodePatch returns a patch of the node's status, provided that the node is unchanged since it was read. It keeps the
+// nodePatch returns a patch that sets the node's status, provided that the node is unchanged since it was read. It keeps the
 // transition times of conditions whose status does not change.
-func (a *Agent) nodePatch(n Node, node *corev1.Node) ([]byte, error) {
-	status := a.object(n).Status
+func nodePatch(status corev1.NodeStatus, node *corev1.Node) ([]byte, error) {
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
 		for _, old := range node.Status.Conditions {
@@ -351,8 +349,8 @@ func (a *Agent) nodePatch(n Node, node *corev1.Node) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}, "status": status})
 }
 
-// object returns the Node object for a node.
-func (a *Agent) object(n Node) *corev1.Node {
+// object returns the Node object for a node. problem is why the runtime cannot be used, or "".
+func (a *Agent) object(n Node, problem string) *corev1.Node {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{
 			corev1.LabelHostname: n.Name, corev1.LabelOSStable: n.Info.OperatingSystem, corev1.LabelArchStable: n.Info.Architecture,
@@ -372,7 +370,7 @@ func (a *Agent) object(n Node) *corev1.Node {
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "node has sufficient memory available"},
 		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "node has no disk pressure"},
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "node has sufficient PID available"},
-		a.readiness(),
+		readiness(problem),
 	} {
 		c.LastHeartbeatTime, c.LastTransitionTime = now, now
 		node.Status.Conditions = append(node.Status.Conditions, c)
@@ -380,10 +378,10 @@ func (a *Agent) object(n Node) *corev1.Node {
 	return node
 }
 
-// readiness returns the condition Ready of the nodes, without times.
-func (a *Agent) readiness() corev1.NodeCondition {
-	if err := a.health(); err != nil {
-		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: err.Error()}
+// readiness returns the condition Ready of a node, without times.
+func readiness(problem string) corev1.NodeCondition {
+	if problem != "" {
+		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: problem}
 	}
 	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "node agent is posting ready status"}
 }

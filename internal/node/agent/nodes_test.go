@@ -78,6 +78,49 @@ func TestReadinessOfNodesIsTold(t *testing.T) {
 	}
 }
 
+// flapping is a runtime that fails and works in turn, with each question.
+type flapping struct {
+	*simulated.Runtime
+
+	asked int
+}
+
+// Healthy returns an error each time that it is called an odd number of times.
+func (f *flapping) Healthy() error {
+	f.asked++
+	if f.asked%2 == 1 {
+		return errors.New("container runtime is down")
+	}
+	return nil
+}
+
+// TestReportsTellOneHealth checks that a report of a node, the next report that is due and the hold of its pods follow from
+// one reading of the runtime's health.
+func TestReportsTellOneHealth(t *testing.T) {
+	client, r := fake.NewClientset(), &flapping{Runtime: simulated.New(clock.RealClock{})}
+	a, err := New(Config{Client: client, Runtime: r, Nodes: []Node{{Name: "n"}}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := a.register(t.Context(), a.nodes["n"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for asked := 1; asked <= 4; asked++ {
+		node, err := client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, isHeld := a.held["n"]
+		if down := asked%2 == 1; r.asked != asked || isReady(node) == down || n.down != down || isHeld != down {
+			t.Errorf("report %d: asked %d times, ready: %t, down: %t, held: %t", asked, r.asked, isReady(node), n.down, isHeld)
+		}
+		if err := a.beat(t.Context(), &n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestNodeThatIsRefusedDelaysNoOther: the other nodes send their heartbeats while one cannot be registered, and it is
 // registered when it may be.
 func TestNodeThatIsRefusedDelaysNoOther(t *testing.T) {

@@ -89,7 +89,9 @@ type Runtime struct {
 	notify   func(*corev1.Pod, lifecycle.Event) // guarded by mu; nil before Notify
 	pulls    map[startKey]context.CancelFunc    // guarded by mu; they end the pulls of starts that are under way
 	troubles map[types.UID]trouble              // guarded by mu; why the volumes of a pod are not up to date
-	answered time.Time                          // guarded by mu; when the runtime last listed its containers
+	mending  map[string]struct{}                // guarded by mu; the containers that mend stops
+	asked    bool                               // guarded by mu; Run asks the runtime once a second
+	answered time.Time                          // guarded by mu; when the runtime last answered, at the earliest the begin of Run
 
 	files sync.Mutex // held while volumes of API objects are written or removed
 }
@@ -154,7 +156,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
 		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, failures: pace.NewFailures(c.Logger, c.Clock), cache: newPodCache(),
-		issuers: issuers{newTokens(c.Objects, c.Clock), newCertificates(c.Objects, c.Clock)}, pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{},
+		issuers: issuers{newTokens(c.Objects, c.Clock), newCertificates(c.Objects, c.Clock)}, pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{}, mending: map[string]struct{}{},
 	}
 	if _, err := r.look(ctx); err != nil {
 		return nil, err
@@ -168,14 +170,32 @@ func (r *Runtime) Name() string { return r.name }
 // Version implements agent.Runtime.
 func (r *Runtime) Version() string { return r.version }
 
-// Healthy returns an error if the runtime has not answered for some time.
+// Healthy returns an error if the runtime has not answered for some time. Before Run, which asks it, there is none: the
+// agent may start long after Connect.
 func (r *Runtime) Healthy() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.clock.Now().Sub(r.answered) >= downAfter {
+	if r.asked && r.clock.Now().Sub(r.answered) >= downAfter {
 		return errors.New("container runtime is down")
 	}
 	return nil
+}
+
+// beginAsking begins the time in which the runtime must answer.
+func (r *Runtime) beginAsking() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked, r.answered = true, r.clock.Now()
+}
+
+// hear notes that the runtime has answered a request, unless err says that it has not.
+func (r *Runtime) hear(err error) {
+	if err != nil && !isNotFound(err) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answered = r.clock.Now()
 }
 
 // Adopt implements agent.Runtime. There is nothing to restore: all state is stored with
@@ -199,6 +219,7 @@ func (r *Runtime) Forget(uid types.UID) {
 // Run implements agent.Runtime. Containers keep running when it returns.
 func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	ctx = quiet(ctx)
+	r.beginAsking()
 	ticker := r.clock.NewTicker(lookEvery)
 	defer ticker.Stop()
 	var background sync.WaitGroup
@@ -237,9 +258,6 @@ func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	r.answered = r.clock.Now()
-	r.mu.Unlock()
 	for _, uid := range r.cache.differing(listings) {
 		if err := r.refresh(ctx, uid); err != nil {
 			return changed, err
@@ -256,10 +274,12 @@ func (r *Runtime) listings(ctx context.Context, of types.UID) (map[types.UID]lis
 		selector[labelPodUID] = string(of)
 	}
 	sandboxes, err := r.containers.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
+	r.hear(err)
 	if err != nil {
 		return nil, fmt.Errorf("list the sandboxes: %w", err)
 	}
 	containers, err := r.containers.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
+	r.hear(err)
 	if err != nil {
 		return nil, fmt.Errorf("list the containers: %w", err)
 	}
@@ -276,6 +296,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
 	seen := cachedPod{listing: listings[uid]}
 	if current := seen.sandbox(); current != nil {
 		answer, err := r.containers.PodSandboxStatus(ctx, current.Id, false)
+		r.hear(err)
 		if err != nil && !isNotFound(err) {
 			return fmt.Errorf("read the status of sandbox %s: %w", current.Id, err)
 		} else if err == nil {
@@ -284,6 +305,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
 	}
 	for _, c := range seen.containers {
 		answer, err := r.containers.ContainerStatus(ctx, c.Id, false)
+		r.hear(err)
 		if isNotFound(err) {
 			continue
 		} else if err != nil {
@@ -299,14 +321,28 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// mend stops a container in an unknown state. The next refresh shows the result.
+// mend stops a container in an unknown state. It does not wait for the result, which the next look shows: the runtime may
+// take minutes to fail, and answers other requests meanwhile.
 func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
 	if s.GetState() != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
 		return
 	}
-	if err := r.containers.StopContainer(ctx, s.GetId(), 0); err != nil {
-		r.log.WarnContext(ctx, "container in an unknown state not ended", "container", s.GetMetadata().GetName(), "id", s.GetId(), "error", err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := s.GetId()
+	if _, begun := r.mending[id]; begun || r.stopped {
+		return
 	}
+	r.mending[id] = struct{}{}
+	r.steps.Go(func() {
+		err := r.containers.StopContainer(ctx, id, 0)
+		r.mu.Lock()
+		delete(r.mending, id)
+		r.mu.Unlock()
+		if err != nil {
+			r.log.WarnContext(ctx, "container in an unknown state not ended", "container", s.GetMetadata().GetName(), "id", id, "error", err)
+		}
+	})
 }
 
 // quiet keeps gRPC from logging errors that its callers report.

@@ -14,11 +14,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	apitest "k8s.io/cri-api/pkg/apis/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	utilexec "k8s.io/utils/exec"
@@ -426,6 +428,11 @@ func TestRuntimeThatDoesNotAnswerIsDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	now.Step(downAfter)
+	if err := r.Healthy(); err != nil {
+		t.Errorf("before the agent asks: %v", err)
+	}
+	r.beginAsking()
 	now.Step(downAfter - 1)
 	if err := r.Healthy(); err != nil {
 		t.Errorf("before: %v", err)
@@ -444,4 +451,78 @@ func TestRuntimeThatDoesNotAnswerIsDown(t *testing.T) {
 	if err := r.Healthy(); err != nil {
 		t.Errorf("when it answers again: %v", err)
 	}
+}
+
+// slow is a runtime that takes some time to answer about a container, and ends none.
+type slow struct {
+	*fake
+
+	wait func()
+}
+
+// ContainerStatus implements internalapi.ContainerManager.
+func (s slow) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+	s.wait()
+	return s.fake.ContainerStatus(ctx, id, verbose)
+}
+
+// StopContainer implements internalapi.ContainerManager.
+func (s slow) StopContainer(ctx context.Context, _ string, timeout int64) error {
+	s.mu.Lock()
+	s.stops = append(s.stops, timeout)
+	s.mu.Unlock()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestSlowRuntimeIsNotDown checks that a runtime that answers counts as healthy, even if a round of requests takes long, or
+// a container in an unknown state does not end. The agent asks to end it once at a time.
+func TestSlowRuntimeIsNotDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, pod := newFake(), aPod()
+		for _, name := range []string{"d", "e"} {
+			other := *pod.Spec.Containers[0].DeepCopy()
+			other.Name = name
+			pod.Spec.Containers = append(pod.Spec.Containers, other)
+		}
+		dir := t.TempDir()
+		first := f.open(t, dir)
+		mustDo(t, first, pod, lifecycle.CreateSandbox{})
+		for _, name := range []string{"c", "d", "e"} {
+			mustDo(t, first, pod, lifecycle.Start{Container: name})
+		}
+		r, err := open(t.Context(), Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)}, services{slow{f, func() { time.Sleep(downAfter / 2) }}, f.images})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx, func(types.UID) {}) }()
+		synctest.Wait()
+		f.Lock()
+		for _, c := range f.Containers {
+			c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
+		}
+		f.Unlock()
+		for range 300 {
+			time.Sleep(time.Second)
+			if err := r.Healthy(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.refresh(ctx, pod.UID); err != nil {
+			t.Error(err)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if len(f.stops) != 3 {
+			t.Errorf("%d requests to end 3 containers", len(f.stops))
+		}
+		time.Sleep(downAfter)
+		if r.Healthy() == nil {
+			t.Error("a runtime that has not answered since Run began counts as healthy")
+		}
+	})
 }
