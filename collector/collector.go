@@ -134,7 +134,7 @@ func newCollector(config *rest.Config, options Options, runs runs) (*Collector, 
 	return c, nil
 }
 
-// await waits while the server is away. After an outage it also waits until the server was compared with what was observed.
+// await waits while the server is away, and after an outage until the feed has verified its history.
 func (c *Collector) await(ctx context.Context) error { return c.reach.Await(ctx, c.feed.VerifyHistory) }
 
 // Run collects garbage until ctx ends, and returns when everything that it started has
@@ -223,7 +223,7 @@ func (c *Collector) Ready() error {
 		return fmt.Errorf("the server cannot be reached since %s", since.UTC().Format(time.RFC3339))
 	case c.Synced():
 		if err := c.reach.Unverified(); err != nil {
-			return fmt.Errorf("after an outage, the server cannot be compared with what was observed before: %w", err)
+			return fmt.Errorf("the history of the server cannot be verified after an outage: %w", err)
 		}
 		return nil
 	case isAway:

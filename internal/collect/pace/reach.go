@@ -84,8 +84,8 @@ func (t reaching) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// isFromElsewhere reports whether an answer may be that of a load balancer in front of a server that is away, or of a
-// server whose storage is away. An answer about the core group is from no server behind an APIService.
+// isFromElsewhere reports whether a load balancer may have answered in place of a server that is away, or a server
+// whose storage is away. Requests for the core group go to no server behind an APIService.
 func isFromElsewhere(request *http.Request, response *http.Response) bool {
 	switch response.StatusCode {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -207,7 +207,7 @@ func (r *Reach) verify(ctx context.Context, verify func(context.Context) error) 
 		return ctx.Err()
 	}
 	if r.hasVerified(outages, err) && !IsUnreachable(err) {
-		r.log.WarnContext(ctx, "the server cannot be compared with what was observed before the outage; nothing is collected", "error", Brief(err))
+		r.log.WarnContext(ctx, "the history of the server cannot be verified after an outage; nothing is collected until then", "error", Brief(err))
 	}
 	if err != nil && !IsUnreachable(err) {
 		select {
