@@ -96,6 +96,9 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	}
 	printUnread(s.Err, inventory.TextsOf(cluster.Inventory.Unread))
 	whole := cluster.Audit(c.Context(), f.options)
+	if c.Context().Err() != nil {
+		return c.Context().Err() // each fact that was still to be read is unknown
+	}
 	report := whole.Without(known)
 	text, err := report.Encode(f.output)
 	if err != nil {
@@ -105,7 +108,8 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 		return err
 	}
 	if f.writeBaseline != "" {
-		return writeBaseline(f.writeBaseline, whole.Baseline()) // the accepted findings stay accepted
+		// The accepted findings stay accepted, also those that this audit could not find.
+		return writeBaseline(f.writeBaseline, whole.Baseline().With(known.Unchecked(cluster.Inventory, f.options)))
 	}
 	if f.fix {
 		fixed, err := fix(c.Context(), sources.Config, cluster.Inventory, audit.Fixes(cluster.Inventory, report.Findings), f.yes, s)

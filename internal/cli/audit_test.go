@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/testing/wireserver"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
 )
@@ -54,7 +55,7 @@ func TestOnlyYesConfirms(t *testing.T) {
 	}
 }
 
-// A baseline that is read and written keeps the accepted findings that are still there.
+// A baseline that is read and written keeps the accepted findings that are still there, or in another namespace.
 func TestBaselineKeepsAcceptedFindings(t *testing.T) {
 	atHome(t)
 	cluster := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"})
@@ -80,6 +81,9 @@ func TestBaselineKeepsAcceptedFindings(t *testing.T) {
 	cluster.Put("configmaps", wireserver.Owned("b", "b", "gone"))
 	if again := accept("--baseline", file); strings.Count(again, "owner-absent") != 2 {
 		t.Errorf("the second baseline is\n%s", again)
+	}
+	if elsewhere := accept("--baseline", file, "-n", "other"); strings.Count(elsewhere, "owner-absent") != 2 {
+		t.Errorf("the baseline of another namespace is\n%s", elsewhere)
 	}
 }
 
@@ -107,5 +111,29 @@ func TestInterruptedFixIsReported(t *testing.T) {
 	}
 	if want := []string{"PATCH /api/v1/namespaces/shop/configmaps/a"}; !slices.Equal(patched, want) {
 		t.Errorf("requests: %q, want %q", patched, want)
+	}
+}
+
+// An interrupted audit reports nothing and writes no baseline: the facts that were still to be read are unknown.
+func TestInterruptedAuditReportsNothing(t *testing.T) {
+	atHome(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	cluster := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"})
+	cluster.Put("configmaps", wireserver.Owned("a", "a", "gone"))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/"+protection.Enforcer) {
+			interrupt() // the objects are read, and the audit asks for facts
+		}
+		cluster.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "known.yaml")
+	got := runFully(ctx, "audit", "--server", server.URL, "--write-baseline", file)
+	if got.code != ExitFailed || got.out != "" {
+		t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the baseline is written: %v", err)
 	}
 }

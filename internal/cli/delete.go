@@ -232,7 +232,12 @@ func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Ob
 	if err != nil {
 		return "", err
 	}
-	confirmed, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: confirmManager})
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("%s is not deleted: interrupted before its turn: %w", name, ctx.Err())
+	}
+	writing, cancel := forWrite(ctx)
+	defer cancel()
+	confirmed, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Patch(writing, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: confirmManager})
 	if err != nil {
 		return "", fmt.Errorf("%s is not deleted: confirm the deletion: %w", name, err)
 	}
@@ -242,12 +247,18 @@ func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Ob
 }
 
 // deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. An
-// object that is gone already, or is being deleted, is no error: it may be a dependent of another one.
+// object that is gone already, or is being deleted, is no error: it may be a dependent of another one. The end of ctx
+// prevents the DELETE, and does not cancel it.
 func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Object, policy metav1.DeletionPropagation) (string, error) {
 	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
 	uid := types.UID(o.UID)
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("%s is not deleted: interrupted before its turn: %w", name, ctx.Err())
+	}
 	objects := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace)
-	err := objects.Delete(ctx, o.Name, metav1.DeleteOptions{
+	writing, cancel := forWrite(ctx)
+	defer cancel()
+	err := objects.Delete(writing, o.Name, metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &o.ResourceVersion},
 		PropagationPolicy: &policy,
 	})
@@ -255,13 +266,13 @@ func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Obj
 	case apierrors.IsNotFound(err):
 		return name + " is gone already", nil
 	case apierrors.IsConflict(err):
-		now, failed := objects.Get(ctx, o.Name, metav1.GetOptions{})
+		now, failed := objects.Get(writing, o.Name, metav1.GetOptions{})
 		if failed == nil && now.UID == uid && now.DeletionTimestamp != nil {
 			return name + " is being deleted already", nil
 		}
 		return "", fmt.Errorf("%s has changed since it was read, and is not deleted: %w", name, err)
 	case err != nil:
-		return "", fmt.Errorf("delete %s: %w", name, err)
+		return "", fmt.Errorf("delete %s: %w", name, answerOf(err))
 	}
 	return name + " deleted", nil
 }

@@ -1,19 +1,32 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/cascade"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // TestTargetsThatDependOnEachOtherAreDeleted: a collector may delete one target because another one has gone. That is no
@@ -50,5 +63,150 @@ func TestTargetsThatDependOnEachOtherAreDeleted(t *testing.T) {
 				t.Errorf("%q, %v; want %q", line, err, test.want)
 			}
 		})
+	}
+}
+
+// configMap returns a ConfigMap as it was read.
+func configMap(name string) *inventory.Object {
+	o := &inventory.Object{Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}}
+	o.Namespace, o.Name, o.UID, o.ResourceVersion = "shop", name, "u", "1"
+	return o
+}
+
+// Ctrl-C completes the DELETE under way, which the command reports, and begins no other write.
+func TestInterruptedDeletionIsReported(t *testing.T) {
+	var requests []string
+	interrupt := func() {}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests = append(requests, r.Method+" "+r.URL.Path)
+		interrupt()
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}`)
+	}))
+	t.Cleanup(server.Close)
+	client, err := metadata.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	interrupt = cancel
+	p := prediction{policy: metav1.DeletePropagationBackground}
+	if line, err := p.delete(ctx, client, configMap("a")); err != nil || line != "configmaps/a deleted" {
+		t.Errorf("the DELETE under way: %q, %v", line, err)
+	}
+	if _, err := p.delete(ctx, client, configMap("b")); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "configmaps/b is not deleted") {
+		t.Errorf("the next DELETE: %v", err)
+	}
+	if _, err := confirmSeen(ctx, client, configMap("c"), p, protection.Closure{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("the next confirmation: %v", err)
+	}
+	ctx, interrupt = context.WithCancel(t.Context())
+	defer interrupt()
+	if _, err := confirmSeen(ctx, client, configMap("d"), p, protection.Closure{}); err == nil || !strings.Contains(err.Error(), "configmaps/d is not deleted: interrupted") {
+		t.Errorf("the confirmation under way: %v", err)
+	}
+	if want := []string{"DELETE /api/v1/namespaces/shop/configmaps/a", "PATCH /api/v1/namespaces/shop/configmaps/d"}; !slices.Equal(requests, want) {
+		t.Errorf("requests: %q, want %q", requests, want)
+	}
+}
+
+// labelServer is a server of coppice up with one ConfigMap.
+type labelServer struct {
+	label   string                          // of the ConfigMap
+	patched func(label string, lose func()) // lose closes the connection without an answer
+}
+
+func (s *labelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.URL.Path == "/version":
+		_, _ = io.WriteString(w, `{"gitVersion": "`+version.Kubernetes()+`"}`)
+		return
+	case !strings.HasSuffix(r.URL.Path, "/configmaps/a"):
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case r.Method == http.MethodPatch:
+		text, _ := io.ReadAll(r.Body)
+		s.label = ""
+		if strings.Contains(string(text), `:"unused"`) {
+			s.label = "unused"
+		}
+		s.patched(s.label, func() {
+			if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+				_ = c.Close()
+			}
+		})
+	}
+	_, _ = io.WriteString(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"uid": "u", "resourceVersion": "1", "labels": {"coppice.dev/protect": "`+s.label+`"}}}`)
+}
+
+// The label that protects an object until it is deleted is removed again, also if Ctrl-C ends the command, or a lost
+// connection the write of the label.
+func TestInterruptedProtectionIsLifted(t *testing.T) {
+	for name, patched := range map[string]func(interrupt, lose func()){
+		"Ctrl-C": func(interrupt, _ func()) { interrupt() },
+		"lost":   func(_, lose func()) { lose() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			s := &labelServer{}
+			s.patched = func(label string, lose func()) {
+				if label != "" {
+					patched(interrupt, lose)
+				}
+			}
+			server := httptest.NewUnstartedServer(s)
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // of answers without a connection
+			server.Start()
+			t.Cleanup(server.Close)
+			client, err := metadata.NewForConfig(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var f deleteFlags
+			c := &cobra.Command{}
+			f.add(c)
+			if err := c.ParseFlags([]string{"--server", server.URL}); err != nil {
+				t.Fatal(err)
+			}
+			d := &unusedDeletion{flags: &f, client: client, target: configMap("a")}
+			restore, err := d.protect(ctx)
+			if (err == nil) != (name == "Ctrl-C") {
+				t.Fatalf("%v", err)
+			}
+			if err == nil {
+				if s.label != "unused" {
+					t.Errorf("the label is %q", s.label)
+				}
+				err = restore()
+			} else if strings.Contains(err.Error(), "keeps the label") {
+				t.Error(err)
+			}
+			if s.label != "" {
+				t.Errorf("the object keeps its label: %v", err)
+			}
+		})
+	}
+}
+
+// A DELETE without an answer may have deleted the object: no end of the wait says that nothing is deleted.
+func TestUnansweredDeletionIsReported(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	for name, lost := range map[string]bool{"nothing is deleted": false, "no answer of the server": true} {
+		d := &unusedDeletion{flags: &deleteFlags{}, target: configMap("a")}
+		failed := context.Canceled
+		if lost {
+			_, failed = d.refusal(fmt.Errorf("delete configmaps/a: %w", answerOf(io.ErrUnexpectedEOF)))
+		}
+		timedOut := cascade.Report{State: cascade.TimedOut}
+		p := &waitPrinter{format: "text", s: Streams{Out: io.Discard, Err: io.Discard}}
+		for _, err := range []error{d.undone(ctx, cascade.Report{}, errors.Join(failed, ctx.Err()), p), d.undone(t.Context(), timedOut, nil, p)} {
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v does not say %q", err, name)
+			}
+		}
 	}
 }

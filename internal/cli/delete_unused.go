@@ -25,7 +25,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// restoreTimeout bounds the requests that restore a label after the command was interrupted.
+// restoreTimeout bounds the reads that restore a label after the command was interrupted.
 const restoreTimeout = 10 * time.Second
 
 // unusedFlags are the flags of coppice delete --when-unused.
@@ -73,6 +73,7 @@ type unusedDeletion struct {
 	target  *inventory.Object
 	label   string          // of the object while the command waits: unused, or none if its resource has a default mode
 	deleted *preview.Report // the preview of the deletion; nil before the DELETE has succeeded
+	lost    error           // of a DELETE without an answer: the object may be deleted
 }
 
 func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams) error {
@@ -124,12 +125,20 @@ func (d *unusedDeletion) run(ctx context.Context) error {
 	}
 	printer := &waitPrinter{format: d.flags.unused.output, s: d.s}
 	report, err := sources.WaitUnused(ctx, d.target, d.try, printer.progress)
+	if d.deleted == nil {
+		return d.undone(ctx, report, err, printer)
+	}
+	if report, err = sources.Wait(ctx, ask.Ending{Predicted: d.deleted}, printer.progress); err == nil {
+		err = printer.result(report)
+	}
+	return endOf(ctx, report, err, d.flags.end.timeout)
+}
+
+// undone returns the error of a wait without a deletion.
+func (d *unusedDeletion) undone(ctx context.Context, report cascade.Report, err error, printer *waitPrinter) error {
 	switch {
-	case d.deleted != nil:
-		if report, err = sources.Wait(ctx, ask.Ending{Predicted: d.deleted}, printer.progress); err == nil {
-			err = printer.result(report)
-		}
-		return endOf(ctx, report, err, d.flags.end.timeout)
+	case d.lost != nil:
+		return d.lost // also after Ctrl-C and the timeout
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		return errors.New("interrupted: nothing is deleted")
 	case err == nil && report.State == cascade.TimedOut:
@@ -183,9 +192,12 @@ func rootOf(r preview.Report) *preview.ObjectReport {
 	return nil
 }
 
-// refusal returns the refusal in the error of a DELETE, if the DELETE may succeed later.
+// refusal returns the refusal in the error of a DELETE, if the DELETE may succeed later. It keeps the error of one without
+// an answer.
 func (d *unusedDeletion) refusal(err error) (refused string, failed error) {
 	switch r, isRefusal := refusal.Of(err); {
+	case errors.Is(err, errUnanswered):
+		d.lost = err
 	case apierrors.IsConflict(err):
 		return "it has changed since it was read", nil
 	case isRefusal && r.By == refusal.ByProtection && strings.Contains(r.Message, "a policy cannot look up"):
@@ -228,19 +240,24 @@ func (d *unusedDeletion) protect(ctx context.Context) (restore func() error, err
 	case p.Enforced:
 		return nil, fmt.Errorf("%s is protected in mode %s: \"coppice unprotect\" it first, or \"coppice protect --mode=unused\"", d.name(), p.Label)
 	}
-	if err := d.relabel(ctx, before, string(protection.Unused)); err != nil {
-		return nil, fmt.Errorf("label %s, so that the server refuses to delete it while it is in use: %w", d.name(), err)
-	}
-	d.label = string(protection.Unused)
-	d.target.Labels = inventory.LabelsOf(map[string]string{protection.Label: d.label})
-	return func() error {
+	restore = func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 		defer cancel()
 		if err := d.relabel(ctx, string(protection.Unused), before); err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, errRelabelled) {
 			return fmt.Errorf("%s keeps the label %s=%s, which the command has set: %w", d.name(), protection.Label, protection.Unused, err)
 		}
 		return nil
-	}, nil
+	}
+	if err := d.relabel(ctx, before, string(protection.Unused)); err != nil {
+		err = fmt.Errorf("label %s, so that the server refuses to delete it while it is in use: %w", d.name(), err)
+		if errors.Is(err, errUnanswered) {
+			err = errors.Join(err, restore())
+		}
+		return nil, err
+	}
+	d.label = string(protection.Unused)
+	d.target.Labels = inventory.LabelsOf(map[string]string{protection.Label: d.label})
+	return restore, nil
 }
 
 // errRelabelled is the error for an object that somebody else has labelled, deleted or replaced meanwhile.
@@ -255,6 +272,8 @@ func (d *unusedDeletion) relabel(ctx context.Context, from, to string) error {
 			return err
 		case string(now.UID) != string(d.target.UID) || now.Labels[protection.Label] != from || now.DeletionTimestamp != nil:
 			return errRelabelled
+		case ctx.Err() != nil:
+			return ctx.Err()
 		}
 		if err := d.patch(ctx, now.ResourceVersion, to); !apierrors.IsConflict(err) {
 			return err
@@ -275,8 +294,10 @@ func (d *unusedDeletion) patch(ctx context.Context, version, to string) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := forWrite(ctx)
+	defer cancel()
 	_, err = d.objects().Patch(ctx, d.target.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
-	return err
+	return answerOf(err)
 }
 
 func (d *unusedDeletion) objects() metadata.ResourceInterface {

@@ -150,7 +150,10 @@ func (e *explaining) once(ctx context.Context) (remaining int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	e.sayGone(answer.Gone)
+	if !isFirst { // the first answer explains them
+		e.sayGone(answer.Gone)
+	}
+	e.gone = answer.Gone
 	result := explainedGroups(answer.Groups, answer.Now)
 	if !e.question.All {
 		result = explainedObjects(answer.Objects, answer.Now)
@@ -173,7 +176,6 @@ func (e *explaining) sayGone(gone []string) {
 			terminal.Fprintf(e.s.Out, "%s is gone\n", name)
 		}
 	}
-	e.gone = gone
 }
 
 // explained is the output of an explanation.

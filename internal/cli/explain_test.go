@@ -53,6 +53,15 @@ func TestExplainWatchesUntilAllAreGone(t *testing.T) {
 			[]int{2, 1, 0},
 		},
 		"all of a kind": {[]ask.Explanations{existing("a"), {}}, "ConfigMap shop/a: stuck\nconfigmaps is gone\n", []int{1, 0}},
+		"one gone before": {
+			[]ask.Explanations{
+				{Objects: existing("b").Objects, Gone: only.Gone, Deleted: []history.Explanation{{Object: explain.Ref{Kind: "ConfigMap", Name: "a"}, State: history.Gone}}},
+				only,
+				{Gone: []string{"configmaps/a", "configmaps/b"}},
+			},
+			"ConfigMap shop/b: stuck\nConfigMap a: gone\nconfigmaps/b is gone\n",
+			[]int{2, 0},
+		},
 		"gone before": {
 			[]ask.Explanations{{Deleted: []history.Explanation{{Object: explain.Ref{Kind: "ConfigMap", Name: "a"}, State: history.Gone}}}},
 			"ConfigMap a: gone\n",

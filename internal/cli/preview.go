@@ -89,7 +89,8 @@ needs the right to delete the objects, and changes nothing. The server asks its 
 
 The exit code is 3 if more objects than --max would be deleted, or would wait for their
 deletion; else 4 if the server refuses to delete one of the objects, and 5 if a webhook, or
-a policy about facts that the preview does not know, decides whether it does.`,
+a policy about facts that the preview does not know, decides whether it does. If you may not
+list policies and webhooks, the preview says so, and the exit code does not count them.`,
 		Example: `  # All objects that are deleted with a Deployment
   coppice preview delete deployment/web
 

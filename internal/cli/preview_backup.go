@@ -161,7 +161,7 @@ func readBackup(file, keyFile string) ([]undo.Kept, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the backup: %w", err)
 	}
-	if _, err := backup.ReadHeader(content); err != nil { // before the key, which may be missing as there never was a backup
+	if _, err := backup.ReadHeader(content); err != nil { // before the key: without a backup there may be no key
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	path, err := keyPath(keyFile)

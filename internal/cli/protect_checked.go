@@ -70,6 +70,9 @@ func (w *protecting) apply(objects metadata.ResourceInterface, m metav1.Object, 
 	if err != nil || patch == nil {
 		return false, errors.Join(err, unchecked)
 	}
+	if w.ctx.Err() != nil {
+		return false, w.ctx.Err()
+	}
 	_, err = objects.Patch(w.writes, m.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
 	w.warnings.print(w.warnings.take())
 	return true, err

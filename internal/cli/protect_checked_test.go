@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -76,5 +78,30 @@ func TestR28_ProtectHasEntriesChecked(t *testing.T) {
 		if (err != nil) != test.failed || changed == test.failed || stderr.String() != test.stderr {
 			t.Errorf("%s: changed %t, %v, stderr %q, want %q", name, changed, err, stderr.String(), test.stderr)
 		}
+	}
+}
+
+// Ctrl-C during the dry run begins no write.
+func TestInterruptedCheckIsNoWrite(t *testing.T) {
+	const list = `[{"apiVersion":"v1","kind":"Secret","namespace":"vault","name":"key"}]`
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var requests []string
+	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		requests = append(requests, r.URL.RawQuery)
+		interrupt()
+		answer.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(answer, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"}`)
+	}))
+	t.Cleanup(server.Close)
+	client, err := metadata.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &protecting{ctx: ctx, writes: t.Context(), checks: true, warnings: &serverWarnings{}}
+	m := &metav1.ObjectMeta{Name: "db", Annotations: map[string]string{protection.Annotation: list}}
+	changed, err := w.apply(client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}), m, protection.New("outlives", list))
+	if changed || !errors.Is(err, context.Canceled) || len(requests) != 1 || !strings.Contains(requests[0], "dryRun=All") {
+		t.Errorf("changed %t, %v; requests: %q", changed, err, requests)
 	}
 }

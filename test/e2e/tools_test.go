@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,9 +104,56 @@ func TestToolsOnlyRead(t *testing.T) {
 		} else if isAsked {
 			continue
 		}
-		if stdout, stderr, code := coppice(t, append(args, "--as=little")...); code != 0 && code != 3 && (code != 5 || name != "preview") || !strings.Contains(stderr, "not read: ") || !strings.Contains(stderr, "forbidden") {
+		if stdout, stderr, code := coppice(t, append(args, "--as=little")...); code != 0 && code != 3 || !strings.Contains(stderr, "not read: ") || !strings.Contains(stderr, "forbidden") {
 			t.Errorf("%s, and the user may list little: exit code %d, stderr %s\n%s", name, code, stderr, stdout)
 		}
+	}
+}
+
+// TestDocumentedRoleIsEnough: with the role of docs/tools.md, the commands read everything that they need.
+func TestDocumentedRoleIsEnough(t *testing.T) {
+	t.Parallel()
+	p, _ := planeWithAudit(t)
+	k := ourKubectl(p)
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "tools.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, role, _ := strings.Cut(string(text), "```yaml\napiVersion: rbac.authorization.k8s.io/v1\n")
+	role, _, _ = strings.Cut(role, "```")
+	k.apply(t, "default", "apiVersion: rbac.authorization.k8s.io/v1\n"+role)
+	k.run(t, "create", "clusterrolebinding", "reader", "--clusterrole=coppice-reader", "--user=reader")
+	k.run(t, "create", "namespace", "shop")
+	hold(t, k, "shop", "held")
+	k.run(t, "delete", "-n", "shop", "configmap", "held", "--wait=false")
+	k.run(t, "create", "deployment", "-n", "shop", "web", "--image=busybox", "--replicas=0")
+	k.run(t, "create", "service", "clusterip", "-n", "shop", "web", "--tcp=80")
+	for name, command := range map[string][]string{
+		"graph":             {"graph", "configmap/held", "--address=none"},
+		"preview":           {"preview", "delete", "deployment/web", "--address=none"},
+		"preview service":   {"preview", "delete", "service/web", "--address=none"},
+		"preview namespace": {"preview", "delete", "namespace/shop", "--address=none"},
+		"explain":           {"explain", "configmap/held", "--address=none"},
+		"audit":             {"audit"},
+		"wait":              {"wait", "configmap/held", "--address=none", "--timeout=5s"},
+		"asked preview":     {"preview", "delete", "deployment/web"},
+	} {
+		args := append(slices.Clone(command), "--kubeconfig", p.kubeconfig, "-n", "shop", "--as=reader")
+		isPreview := strings.Contains(name, "preview")
+		eventually.Agrees(t, func() string {
+			stdout, stderr, code := coppice(t, args...)
+			isDone := code == 0 || code == 3 || name == "wait" && code > 5
+			for _, lacks := range []string{"not read", "not be read", "orbidden", "you may not"} {
+				isDone = isDone && !strings.Contains(stdout+stderr, lacks)
+			}
+			if all, _, _ := coppice(t, args[:len(args)-1]...); isPreview && all != stdout {
+				return fmt.Sprintf("%s: the administrator gets\n%sand the reader\n%s", name, all, stdout)
+			}
+			if isDone {
+				return ""
+			}
+			return fmt.Sprintf("%s: exit code %d, %s\n%s", name, code, stderr, stdout)
+		})
 	}
 }
 

@@ -33,7 +33,7 @@ type Explanations struct {
 	Objects []explain.Explanation // of objects that exist
 	Groups  []explain.Group       // of All
 	Deleted []history.Explanation // of objects that are gone
-	// Gone names the objects that do not exist, in an answer after the first one, which has no Deleted.
+	// Gone names the objects that do not exist. An answer after the first one has no Deleted.
 	Gone []string
 	// Unread lists the resources whose objects may be missing.
 	Unread []string
@@ -125,12 +125,10 @@ func (s *Sources) explainFromCluster(ctx context.Context, q Existence) (answer E
 			return nil
 		})
 	}
-	switch {
-	case q.Before != nil:
-		for _, t := range missing {
-			answer.Gone = append(answer.Gone, nameOf(n.Inventory, t))
-		}
-	case len(missing) > 0:
+	for _, t := range missing {
+		answer.Gone = append(answer.Gone, nameOf(n.Inventory, t))
+	}
+	if q.Before == nil && len(missing) > 0 {
 		answer.Deleted, err = s.explainDeleted(ctx, n.Inventory, q.AuditLogs, collector, missing)
 	}
 	return answer, err

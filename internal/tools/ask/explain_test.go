@@ -19,6 +19,10 @@ func TestExplainNamesTheGoneAmongOthers(t *testing.T) {
 	}
 	s := &Sources{Config: server.Config(), Namespace: metav1.NamespaceDefault, Address: NoCollector, Now: func() time.Time { return time.Unix(1_800_000_000, 0) }}
 	q := Existence{Objects: Objects{Args: []string{"configmap/a", "configmap/b"}}, Watch: true}
+	never := Existence{Objects: Objects{Args: []string{"configmap/a", "configmap/never"}}, Watch: true}
+	if answer, _ := s.Explain(t.Context(), never); !slices.Equal(answer.Gone, []string{"configmaps/never"}) {
+		t.Errorf("the first answer names %q", answer.Gone)
+	}
 	for n, want := range [][]string{nil, {"configmaps/a"}, {"configmaps/a", "configmaps/b"}} {
 		answer, err := s.Explain(t.Context(), q)
 		if err != nil || !slices.Equal(answer.Gone, want) || len(answer.Objects) != 2-len(want) {

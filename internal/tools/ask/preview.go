@@ -124,6 +124,9 @@ func (s *Sources) previewFromCluster(ctx context.Context, q Deletion) (outcome O
 	}
 	n.Now = s.Now()
 	prediction := n.Preview(ctx, preview.RequestsOf(n.uids, q.Policy), q.AssumeReleased)
+	if ctx.Err() != nil {
+		return outcome, ctx.Err() // each fact that was still to be read is unknown
+	}
 	outcome.Report, outcome.Unread = prediction.Report(n.Inventory), inventory.TextsOf(prediction.Unread)
 	for _, uid := range n.uids {
 		outcome.Targets = append(outcome.Targets, n.Inventory.Object(uid))

@@ -3,8 +3,12 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
 // Baseline lists accepted findings, which are not reported again. It identifies an object by its name, so that
@@ -41,6 +45,40 @@ func (r Report) Baseline() Baseline {
 		}
 	}
 	return b
+}
+
+// Unchecked returns the findings of a baseline that a check with these options cannot find: those of objects outside of
+// its namespace, and of resources that could not be read.
+func (b Baseline) Unchecked(inv *inventory.Inventory, o Options) Baseline {
+	var unchecked Baseline
+	for _, k := range b.Findings {
+		isUnread := slices.ContainsFunc(inv.Unread, func(u inventory.Unread) bool { return k.isOf(u) })
+		if o.Namespace != "" && k.Namespace != o.Namespace || isUnread {
+			unchecked.Findings = append(unchecked.Findings, k)
+		}
+	}
+	return unchecked
+}
+
+// isOf reports whether the object of a finding is of a resource that could not be read in its namespace.
+func (k Known) isOf(u inventory.Unread) bool {
+	name, _, _ := strings.Cut(k.Object, "/")
+	resource := schema.ParseGroupResource(name)
+	if resource.Group != u.Resource.Group || u.Resource.Resource != "" && u.Resource.Resource != resource.Resource {
+		return false
+	}
+	return u.Namespace == k.Namespace || u.Namespace == "" && !slices.Contains(u.Except, k.Namespace)
+}
+
+// With returns the findings of both baselines.
+func (b Baseline) With(other Baseline) Baseline {
+	all := Baseline{Findings: slices.Clone(b.Findings)}
+	for _, k := range other.Findings {
+		if !slices.Contains(all.Findings, k) {
+			all.Findings = append(all.Findings, k)
+		}
+	}
+	return all
 }
 
 // Encode returns the baseline as YAML.

@@ -3,10 +3,12 @@ package audit_test
 import (
 	"encoding/json"
 	"encoding/xml"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/internal/tools/audit"
@@ -170,6 +172,41 @@ func TestKnownFindingsNameTheirFinalizers(t *testing.T) {
 	}
 	if results := log.Runs[0].Results; results[0].PartialFingerprints["coppice/v1"] == results[1].PartialFingerprints["coppice/v1"] {
 		t.Error("findings about two finalizers have the same fingerprint")
+	}
+}
+
+// A baseline keeps the accepted findings that a confined or incomplete check cannot find.
+func TestBaselineKeepsWhatIsNotChecked(t *testing.T) {
+	t.Parallel()
+	accepted, err := audit.ParseBaseline([]byte(`findings:
+- {code: owner-absent, object: configmaps/fixed, namespace: shop}
+- {code: owner-absent, object: configmaps/other, namespace: other}
+- {code: owner-absent, object: deployments.apps/unread, namespace: shop}
+- {code: owner-absent, object: widgets.example.com/no-group, namespace: shop}
+- {code: owner-absent, object: secrets/listed, namespace: shop}
+- {code: owner-absent, object: secrets/unlisted, namespace: other}
+- {code: owner-absent, object: nodes/n}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := &inventory.Inventory{Unread: []inventory.Unread{
+		{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespace: "shop"},
+		{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v1"}},
+		{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Except: []string{"shop"}},
+	}}
+	for namespace, want := range map[string][]string{
+		"":     {"deployments.apps/unread", "widgets.example.com/no-group", "secrets/unlisted"},
+		"shop": {"configmaps/other", "deployments.apps/unread", "widgets.example.com/no-group", "secrets/unlisted", "nodes/n"},
+	} {
+		kept := accepted.Unchecked(inv, audit.Options{Namespace: namespace})
+		var objects []string
+		for _, k := range kept.With(kept).Findings {
+			objects = append(objects, k.Object)
+		}
+		if !slices.Equal(objects, want) {
+			t.Errorf("in namespace %q: %q, want %q", namespace, objects, want)
+		}
 	}
 }
 

@@ -89,7 +89,8 @@ const reasonRefused, waitsFor = "GarbageCollectionRefused", "its deletion waits 
 
 // inEvents explains an object by an Event that quotes a refusal. The judgement is about the request now, and no refusal.
 func (e *Explainer) inEvents(o *inventory.Object, now preview.Judgement) (Wait, bool) {
-	isClear := e.Judge != nil && len(now.Deciders) == 0 && e.unreadAdmission() == ""
+	unread := e.unreadAdmission()
+	isClear := e.Judge != nil && len(now.Deciders) == 0 && unread == ""
 	for _, event := range e.Facts.EventsAbout(o).Value { // none if they could not be read
 		r, ok := refusal.In(event.Message)
 		if !ok || strings.HasPrefix(event.Message, waitsFor) || e.Now.Sub(event.Last) > patience {
@@ -103,7 +104,11 @@ func (e *Explainer) inEvents(o *inventory.Object, now preview.Judgement) (Wait, 
 		if event.Reason != reasonRefused {
 			w.State = Unknown // it may be about another request
 		}
-		if isClear && (r.By == refusal.ByPolicy || r.By == refusal.ByWebhook || r.By == refusal.ByUnreachableWebhook) {
+		switch isOfAdmission := r.By == refusal.ByPolicy || r.By == refusal.ByWebhook || r.By == refusal.ByUnreachableWebhook; {
+		case isOfAdmission && unread != "":
+			w.State = Unknown
+			w.Says += "; whether it would refuse it now is unknown, because policies or webhooks could not be read: " + unread
+		case isOfAdmission && isClear:
 			w.State = Unknown
 			w.Says += "; no policy and no webhook refuses it now"
 			w.Next = []Step{{"look at it again: the controller tries again within minutes", get(o)}}

@@ -123,6 +123,7 @@ func summarize(r preview.Report) *PreviewAnswer {
 		answer.Cursor = ""
 	}
 	answer.Summary = answer.sentence(r)
+	answer.note(r.AdmissionNote()) // before the others, of which there may be too many
 	answer.note(r.Unread...)
 	for _, b := range r.Budgets {
 		answer.note(fmt.Sprintf("PodDisruptionBudget %s/%s allows %d disruptions, and the deletion takes more of its pods; a DELETE ignores that", b.Namespace, b.Name, b.Allowed))

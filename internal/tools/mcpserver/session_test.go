@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
 // pod are the arguments of a deletion.
@@ -162,5 +164,18 @@ func TestNextCallsCanBeMade(t *testing.T) {
 	following, _ := next[0].(map[string]any)
 	if done := call(t, c, following["tool"].(string), following["arguments"]); done.isError || len(f.deletions()) != 1 {
 		t.Errorf("%v: %+v", following, done)
+	}
+}
+
+// A note says once that policies and webhooks could not be read; no object needs attention because of that.
+func TestUnreadAdmissionIsOneNote(t *testing.T) {
+	r := preview.Report{
+		Counts: []preview.CountReport{{Fate: preview.Deleted, Kind: "ConfigMap", Objects: 2}}, UnreadAdmission: "webhooks could not be read: no right",
+		Objects: []preview.ObjectReport{{Name: "a", Fate: preview.Deleted, Requested: true}, {Name: "b", Fate: preview.Deleted}},
+		Unread:  []string{"a", "b", "c", "d"},
+	}
+	answer := summarize(r)
+	if len(answer.Objects) != 1 || answer.Undecided != 0 || !slices.Contains(answer.Notes, "Webhooks could not be read: no right. They may refuse a deletion") {
+		t.Errorf("%+v", answer)
 	}
 }

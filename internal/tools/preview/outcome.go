@@ -49,6 +49,9 @@ type Prediction struct {
 	Budgets []Budget
 	// Unread are the resources that could not be read; the requests may concern their objects, too.
 	Unread []inventory.Unread
+	// UnreadAdmission says that policies or webhooks could not be read, and why; empty if no request needs them. They may
+	// refuse a request, and are no decider of its object.
+	UnreadAdmission string
 	// Digest is a digest of the prediction: two predictions with the same digest predict the same for the same versions
 	// of the same objects.
 	Digest string

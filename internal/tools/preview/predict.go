@@ -39,7 +39,9 @@ type Predictor struct {
 	judgements  map[judged]Judgement
 	matches     map[matchKey]Review
 	definitions map[*inventory.Resource]*inventory.Object // nil for a resource without one
-	played      *Prediction                               // nil until the simulation has had all its facts
+	// unreadAdmission says that policies or webhooks could not be read, if a write needed them, and why.
+	unreadAdmission string
+	played          *Prediction // nil until the simulation has had all its facts
 }
 
 // NewPredictor indexes an inventory for a question.
@@ -63,6 +65,7 @@ func (p *Predictor) Predict() Prediction {
 		if p.facts.Misses() > misses {
 			return played
 		}
+		played.UnreadAdmission = p.unreadAdmission
 		p.played = &played
 	}
 	result := *p.played

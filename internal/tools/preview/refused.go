@@ -34,7 +34,7 @@ type Review struct {
 	User        authenticationv1.UserInfo
 	Policies    []inventory.Policy
 	Webhooks    []inventory.Webhook
-	// Unread says that there may be more policies or webhooks, which could not be read, and why; empty if there are none.
+	// Unread says that policies or webhooks could not be read, and why; empty if all were.
 	Unread string
 }
 
@@ -118,18 +118,15 @@ func (o *object) addDecider(d string) {
 	}
 }
 
-// admission predicts the answer of admission to a write. Policies and webhooks that could not be read count as one
-// decider.
+// admission predicts the answer of admission to a write. Policies and webhooks that could not be read decide nothing
+// here: the report mentions them once.
 func (p *Predictor) admission(w Write) Judgement {
 	if why := builtin.Kept(w.Object.Resource.GroupResource(), w.Object.Name); why != "" && w.Update == nil {
 		return Judgement{Refusal: &refusal.Refusal{By: refusal.ByServer, Message: why}}
 	}
 	matching := p.matching(w)
-	judgement := p.judged(w, matching)
-	if matching.Unread != "" {
-		judgement.Deciders = append(slices.Clone(judgement.Deciders), matching.Unread)
-	}
-	return judgement
+	p.unreadAdmission = matching.Unread
+	return p.judged(w, matching)
 }
 
 // judged predicts the answer of the policies and webhooks that match a write, once for equal writes.
@@ -199,17 +196,17 @@ func Matching(facts *inventory.Facts, resource *inventory.Resource, operation ad
 	return r
 }
 
-// unreadOf names the policies and webhooks that could not be read, as one decider, with the reasons.
+// unreadOf says which of policies and webhooks could not be read, with the reasons; empty if both were.
 func unreadOf(policies, webhooks string) string {
 	switch {
 	case policies != "" && webhooks != "" && policies != webhooks:
-		return "policies and webhooks, which could not be read: " + policies + ", and " + webhooks
+		return "policies and webhooks could not be read: " + policies + ", and " + webhooks
 	case policies != "" && webhooks != "":
-		return "policies and webhooks, which could not be read: " + policies
+		return "policies and webhooks could not be read: " + policies
 	case policies != "":
-		return "policies, which could not be read: " + policies
+		return "policies could not be read: " + policies
 	case webhooks != "":
-		return "webhooks, which could not be read: " + webhooks
+		return "webhooks could not be read: " + webhooks
 	}
 	return ""
 }

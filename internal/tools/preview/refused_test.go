@@ -439,18 +439,19 @@ func TestRefusalsWithoutExpressions(t *testing.T) {
 	}
 }
 
-// Policies, webhooks and a protection that could not be read may refuse a request: they decide.
-func TestUnreadAdmissionDecides(t *testing.T) {
+// Policies and webhooks that could not be read may refuse any request: the report says so once, and they decide about no
+// object. A protection that could not be read decides about its object.
+func TestUnreadAdmissionIsReportedOnce(t *testing.T) {
 	inv := cluster(t, "ConfigMap a", "ConfigMap b < a")
 	for name, test := range map[string]struct {
 		policies, webhooks, protection string
-		want                           []string
+		want, line                     string
 	}{
-		"policies":       {"no right", "", "", []string{"a Deleted decided by policies, which could not be read: no right", "b Deleted decided by policies, which could not be read: no right"}},
-		"webhooks":       {"", "no right", "", []string{"a Deleted decided by webhooks, which could not be read: no right", "b Deleted decided by webhooks, which could not be read: no right"}},
-		"both":           {"no right", "503", "", []string{"a Deleted decided by policies and webhooks, which could not be read: no right, and 503", "b Deleted decided by policies and webhooks, which could not be read: no right, and 503"}},
-		"for one reason": {"timeout", "timeout", "", []string{"a Deleted decided by policies and webhooks, which could not be read: timeout", "b Deleted decided by policies and webhooks, which could not be read: timeout"}},
-		"protection":     {"", "", "no right", []string{"a Deleted decided by its protection, which could not be read: no right", "b Deleted"}},
+		"policies":       {policies: "no right", want: "policies could not be read: no right", line: "\nPolicies could not be read: no right. They may refuse a deletion; --ask-server asks the server.\n"},
+		"webhooks":       {webhooks: "no right", want: "webhooks could not be read: no right"},
+		"both":           {policies: "no right", webhooks: "503", want: "policies and webhooks could not be read: no right, and 503"},
+		"for one reason": {policies: "timeout", webhooks: "timeout", want: "policies and webhooks could not be read: timeout"},
+		"protection":     {protection: "no right"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts := judgedFacts(inv, nil)
@@ -458,17 +459,23 @@ func TestUnreadAdmissionDecides(t *testing.T) {
 			inv.Object("a").Protected = test.protection != ""
 			facts.Protections["a"] = inventory.Fact[inventory.Protection]{Unread: test.protection}
 			predicted := preview.NewPredictor(inv, facts, preview.Question{Requests: requests("Background", "a"), Judge: labelled{}}).Predict()
-			if diff := cmp.Diff(test.want, verdicts(predicted)); diff != "" {
+			want, undecided := []string{"a Deleted", "b Deleted"}, 0
+			if test.protection != "" {
+				want[0], undecided = "a Deleted decided by its protection, which could not be read: no right", 1
+			}
+			if diff := cmp.Diff(want, verdicts(predicted)); diff != "" {
 				t.Error(diff)
 			}
-			undecided := 0
-			for _, line := range test.want {
-				if strings.Contains(line, " decided by ") {
-					undecided++
-				}
+			r := predicted.Report(inv)
+			if r.Undecided != undecided || r.UnreadAdmission != test.want {
+				t.Errorf("%d objects are undecided, want %d; %q, want %q", r.Undecided, undecided, r.UnreadAdmission, test.want)
 			}
-			if got := predicted.Report(inv).Undecided; got != undecided {
-				t.Errorf("%d objects are undecided, want %d", got, undecided)
+			if text := r.String(); strings.Count(text, "may refuse") != min(1, len(test.want)) || !strings.Contains(text, test.line) {
+				t.Errorf("not once %q in\n%s", test.line, text)
+			}
+			r.Objects[0].Answer = &preview.AnswerReport{Accepted: true}
+			if strings.Contains(r.String(), "--ask-server") {
+				t.Errorf("the server was asked already:\n%s", r)
 			}
 		})
 	}

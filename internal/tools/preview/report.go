@@ -25,6 +25,9 @@ type Report struct {
 	AtLeastSeconds int64          `json:"atLeastSeconds,omitempty"`
 	Budgets        []BudgetReport `json:"budgets,omitempty"`
 	Unread         []string       `json:"unread,omitempty"`
+	// UnreadAdmission says that policies or webhooks could not be read, and why; empty if they were. They may refuse a
+	// deletion, which Undecided does not count.
+	UnreadAdmission string `json:"unreadAdmission,omitempty"`
 	// Unconfirmed says why the server demands a confirmation of this deletion (R32); empty if it does not, or was not asked.
 	Unconfirmed string `json:"unconfirmed,omitempty"`
 	// Refused is the number of objects about which the server refuses a request, protected ones included, and Undecided of
@@ -136,7 +139,7 @@ type WaitReport struct {
 func (p Prediction) Report(inv *inventory.Inventory) Report {
 	result := Report{
 		Digest: p.Digest, GraceSeconds: int64(p.Grace.Seconds()), AtLeastSeconds: int64(p.AtLeast.Seconds()),
-		Counts: []CountReport{}, Objects: make([]ObjectReport, 0, len(p.Outcomes)),
+		Counts: []CountReport{}, Objects: make([]ObjectReport, 0, len(p.Outcomes)), UnreadAdmission: text(p.UnreadAdmission),
 	}
 	for _, b := range p.Budgets {
 		budget := BudgetReport{Namespace: b.Namespace, Name: b.Name, Allowed: b.Allowed}

@@ -46,8 +46,22 @@ func (r Report) String() string {
 	if r.Unconfirmed != "" {
 		text.WriteString(escape.Sprintf("The server demands a confirmation: %s. \"coppice delete --confirm\" confirms.\n", r.Unconfirmed))
 	}
+	if note := r.AdmissionNote(); note != "" {
+		if !slices.ContainsFunc(r.Objects, func(o ObjectReport) bool { return o.Answer != nil }) {
+			note += "; --ask-server asks the server"
+		}
+		text.WriteString(escape.Line(note+".") + "\n")
+	}
 	text.WriteString(escape.Sprintf("Digest: %s\n", r.Digest)) // of a file or a server
 	return text.String()
+}
+
+// AdmissionNote says that policies or webhooks, which could not be read, may refuse a deletion; empty if all were read.
+func (r Report) AdmissionNote() string {
+	if r.UnreadAdmission == "" {
+		return ""
+	}
+	return strings.ToUpper(r.UnreadAdmission[:1]) + r.UnreadAdmission[1:] + ". They may refuse a deletion"
 }
 
 // String returns, for example, "PodDisruptionBudget shop/web allows 1 disruption, and 3 …".

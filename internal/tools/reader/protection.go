@@ -2,7 +2,6 @@ package reader
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -141,16 +140,24 @@ func (r *Facts) isEnforced(ctx context.Context) (bool, error) {
 	case apierrors.IsNotFound(err), err == nil && !denies(binding):
 		return false, unknown
 	case err != nil:
-		return false, errors.Join(unknown, missingRight(err, "get"))
+		return false, both(unknown, missingRight(err, "get"))
 	}
 	_, err = admission.ValidatingAdmissionPolicies().Get(ctx, protection.Enforcer, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, unknown
 	case err != nil:
-		return false, errors.Join(unknown, missingRight(err, "get"))
+		return false, both(unknown, missingRight(err, "get"))
 	}
 	return true, nil
+}
+
+// both returns two errors as one, in one line; the first one may be nil.
+func both(first, second error) error {
+	if first == nil {
+		return second
+	}
+	return fmt.Errorf("%w, and %w", first, second)
 }
 
 // Checker returns the configuration of the webhook that checks additions to the list of outlived objects; nil if

@@ -125,6 +125,7 @@ func TestEnforcementThatMayNotBeRead(t *testing.T) {
 		"a policy, the webhook unread":  {stored: []runtime.Object{binding, policy}, forbidden: []string{webhooks}, want: true},
 		"no policy, the webhook unread": {forbidden: []string{webhooks}, says: "you may not get " + webhooks},
 		"bindings unread":               {stored: []runtime.Object{binding, policy}, forbidden: []string{bindings}, says: "you may not get " + bindings},
+		"both unread":                   {forbidden: []string{webhooks, bindings}, says: "you may not get " + webhooks + ".admissionregistration.k8s.io, and you may not get " + bindings},
 		"policies unread":               {stored: []runtime.Object{binding, policy}, forbidden: []string{policies}, says: "you may not get " + policies},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,12 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 		if !lacks {
 			return nil
 		}
-		written, err := objects.Patch(ctx, there.GetName(), types.MergePatchType, patchOf(there, map[string]any{"metadata": map[string]any{"ownerReferences": owners}}), metav1.PatchOptions{FieldManager: fieldManager})
+		writing, cancel, err := forWrite(ctx)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		written, err := objects.Patch(writing, there.GetName(), types.MergePatchType, patchOf(there, map[string]any{"metadata": map[string]any{"ownerReferences": owners}}), metav1.PatchOptions{FieldManager: fieldManager})
 		if err == nil {
 			r.mu.Lock()
 			r.plan.Linked(s, written.GetOwnerReferences())
@@ -57,7 +62,7 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 		}
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil && !isInterrupted(ctx, err) {
 		r.failed(s, "it exists, without some of its owner references: "+oneLine(err))
 	}
 	return ctx.Err()
@@ -88,10 +93,15 @@ func (r *Run) linkVolume(ctx context.Context, name string) error {
 			return nil
 		}
 		ref := map[string]any{"uid": uid, "resourceVersion": nil}
-		_, err = volumes.Patch(ctx, name, types.MergePatchType, patchOf(there, map[string]any{"spec": map[string]any{"claimRef": ref}}), metav1.PatchOptions{FieldManager: fieldManager})
+		writing, cancel, err := forWrite(ctx)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		_, err = volumes.Patch(writing, name, types.MergePatchType, patchOf(there, map[string]any{"spec": map[string]any{"claimRef": ref}}), metav1.PatchOptions{FieldManager: fieldManager})
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil && !isInterrupted(ctx, err) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.plan.VolumeFailed(name, oneLine(err))
@@ -119,14 +129,24 @@ func (r *Run) writeStatus(ctx context.Context, s *undo.Step, objects dynamic.Res
 	}
 	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID}, "status": status})
 	if err == nil {
-		_, err = objects.Patch(ctx, s.Place().Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+		err = patchStatus(ctx, s, text, objects)
 	}
-	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+	if err != nil && !apierrors.IsNotFound(err) && !isInterrupted(ctx, err) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.plan.StatusFailed(s, oneLine(err))
 	}
 	return ctx.Err()
+}
+
+func patchStatus(ctx context.Context, s *undo.Step, patch []byte, objects dynamic.ResourceInterface) error {
+	writing, cancel, err := forWrite(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = objects.Patch(writing, s.Place().Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	return err
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

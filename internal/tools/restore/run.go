@@ -25,6 +25,8 @@ const (
 	servedWithin = 30 * time.Second
 	firstRetry   = 20 * time.Millisecond
 	maxRetry     = time.Second
+	// writeTimeout bounds a write: an API server answers within a minute.
+	writeTimeout = 65 * time.Second
 	// fieldManager is the field manager of all writes.
 	fieldManager = "coppice-undo"
 )
@@ -133,10 +135,7 @@ func createServed(ctx context.Context, objects dynamic.ResourceInterface, o *uns
 	ctx, cancel := context.WithTimeout(ctx, servedWithin)
 	defer cancel()
 	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		made, err := objects.Create(context.WithoutCancel(ctx), o, metav1.CreateOptions{FieldManager: fieldManager})
+		made, err := create(ctx, objects, o)
 		if !isLater(err) {
 			return made, err
 		}
@@ -146,6 +145,31 @@ func createServed(ctx context.Context, objects dynamic.ResourceInterface, o *uns
 		case <-time.After(wait): //nolint:forbidigo // nothing depends on the exact delay
 		}
 	}
+}
+
+// create makes one attempt to create an object.
+func create(ctx context.Context, objects dynamic.ResourceInterface, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	writing, cancel, err := forWrite(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	return objects.Create(writing, o, metav1.CreateOptions{FieldManager: fieldManager})
+}
+
+// forWrite returns a context for one write, unless ctx has ended. It does not end with ctx: the server may have made a
+// write that was cancelled.
+func forWrite(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err()
+	}
+	writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	return writing, cancel, nil
+}
+
+// isInterrupted reports whether an error is the end of ctx, and no answer to a write.
+func isInterrupted(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, ctx.Err())
 }
 
 // isLater reports whether the same request may succeed soon.
@@ -162,7 +186,7 @@ func (r *Run) readExisting(ctx context.Context, s *undo.Step, objects dynamic.Re
 		return ctx.Err()
 	}
 	if err != nil {
-		r.failed(s, "an object has had its name, and could not be read: "+oneLine(err))
+		r.failed(s, "another object has the name, and could not be read: "+oneLine(err))
 		return nil
 	}
 	r.mu.Lock()
@@ -190,10 +214,15 @@ func (r *Run) restoreAccount(ctx context.Context, s *undo.Step, objects dynamic.
 		}
 		o.SetUID(there.GetUID())
 		o.SetResourceVersion(there.GetResourceVersion())
-		_, err = objects.Update(ctx, o, metav1.UpdateOptions{FieldManager: fieldManager})
+		writing, cancel, err := forWrite(ctx)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		_, err = objects.Update(writing, o, metav1.UpdateOptions{FieldManager: fieldManager})
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil && !isInterrupted(ctx, err) {
 		r.failed(s, "it was created again, and its old contents could not be written: "+oneLine(err))
 	}
 	return ctx.Err()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coppice-dev/coppice/internal/tools/undo"
@@ -109,5 +112,21 @@ func TestR29_ForbiddenIsNotGone(t *testing.T) {
 		if missing := undo.New(kept, found, undo.Options{}).Report().Missing(); missing != 0 {
 			t.Errorf("the plan gives up %d of %d objects", missing, n)
 		}
+	}
+}
+
+// Ctrl-C ends the discovery of kinds.
+func TestInterruptedDiscoveryEnds(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests++ }))
+	t.Cleanup(server.Close)
+	s, err := NewServer(&rest.Config{Host: server.URL}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Kinds(ctx); !errors.Is(err, context.Canceled) || requests > 0 {
+		t.Errorf("%v, after %d requests", err, requests)
 	}
 }

@@ -72,7 +72,7 @@ func (s *Server) Kinds(ctx context.Context) (map[schema.GroupKind]undo.Kind, err
 
 // discover reads the kinds that the server serves, and the reasons why groups do not answer.
 func (s *Server) discover(ctx context.Context) (map[schema.GroupKind]undo.Kind, map[string]string, error) {
-	_, lists, err := s.discovery.ServerGroupsAndResources()
+	_, lists, err := discovery.ToDiscoveryInterfaceWithContext(s.discovery).ServerGroupsAndResourcesWithContext(ctx)
 	if lists == nil && err != nil {
 		return nil, nil, fmt.Errorf("read the resources of the server: %w", err)
 	}
