@@ -88,12 +88,19 @@ func useDevice(ctx context.Context, client kubernetes.Interface, name string) er
 
 // evictionInProgress waits until the rule says that, and returns it.
 func evictionInProgress(ctx context.Context, client kubernetes.Interface, words string) (rule *resourcev1.DeviceTaintRule, err error) {
+	var said string
 	err = becomesTrue(ctx, "the rule says "+words, func(ctx context.Context) (bool, error) {
 		if rule, err = client.ResourceV1().DeviceTaintRules().Get(ctx, "broken", metav1.GetOptions{}); err != nil {
 			return false, err
 		}
 		c := meta.FindStatusCondition(rule.Status.Conditions, resourcev1.DeviceTaintConditionEvictionInProgress)
-		return c != nil && strings.HasPrefix(c.Message, words), nil
+		if c != nil {
+			said = c.Message
+		}
+		return strings.HasPrefix(said, words), nil
 	})
+	if err != nil {
+		err = fmt.Errorf("%w, but %q", err, said)
+	}
 	return rule, err
 }

@@ -2,7 +2,6 @@ package devicetainteviction
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -136,7 +135,7 @@ func (c *reconciler) podsOfSlice(obj any) []cache.ObjectName {
 	if !ok {
 		return nil
 	}
-	return c.podsUsing(func(d resourcev1.DeviceRequestAllocationResult) bool {
+	return c.cachedPodsUsing(func(d resourcev1.DeviceRequestAllocationResult) bool {
 		return d.Driver == slice.Spec.Driver && d.Pool == slice.Spec.Pool.Name
 	})
 }
@@ -146,18 +145,21 @@ func (c *reconciler) podsOfRule(obj any) []cache.ObjectName {
 	if !ok {
 		return nil
 	}
-	return c.podsUsing(func(d resourcev1.DeviceRequestAllocationResult) bool {
+	return c.cachedPodsUsing(func(d resourcev1.DeviceRequestAllocationResult) bool {
 		return selects(rule, d.Driver, d.Pool, d.Device)
 	})
 }
 
-// podsUsing returns the pods that use at least one device for which isOne is true.
-func (c *reconciler) podsUsing(isOne func(resourcev1.DeviceRequestAllocationResult) bool) []cache.ObjectName {
+func (c *reconciler) cachedPodsUsing(isOne func(resourcev1.DeviceRequestAllocationResult) bool) []cache.ObjectName {
 	claims, err := c.claims.List(labels.Everything())
 	if err != nil {
 		return nil // a cache always answers
 	}
-	var keys []cache.ObjectName
+	return podsUsing(claims, isOne)
+}
+
+// podsUsing returns the pods that use at least one device for which isOne is true.
+func podsUsing(claims []*resourcev1.ResourceClaim, isOne func(resourcev1.DeviceRequestAllocationResult) bool) (keys []cache.ObjectName) {
 	for _, claim := range claims {
 		if claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results, isOne) {
 			keys = append(keys, consumers(claim)...)
@@ -337,7 +339,7 @@ func (c *reconciler) reconcileRule(ctx context.Context, key cache.ObjectName) (t
 			return left, nil
 		}
 	}
-	extent, err := c.extent(rule, now)
+	extent, err := c.extent(ctx, rule, now)
 	if err != nil {
 		return 0, err
 	}
@@ -363,29 +365,41 @@ func (c *reconciler) reconcileRule(ctx context.Context, key cache.ObjectName) (t
 }
 
 // extent counts the devices and pods that a rule selects.
-func (c *reconciler) extent(rule *resourcev1.DeviceTaintRule, now time.Time) (Extent, error) {
+func (c *reconciler) extent(ctx context.Context, rule *resourcev1.DeviceTaintRule, now time.Time) (Extent, error) {
 	cluster, err := c.cluster()
-	claims, failed := c.claims.List(labels.Everything())
-	if err = errors.Join(err, failed); err != nil {
+	if err != nil {
 		return Extent{}, err
 	}
+	users, err := c.cachedUsers()
 	var e Extent
 	c.mu.Lock()
 	e.Evicted = c.evicted[rule.UID]
 	c.mu.Unlock()
 	if rule.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNone {
+		// This is told once: the caches may not have claims and pods that are older than the rule.
+		if users, err = c.liveUsers(ctx); err != nil {
+			return Extent{}, err
+		}
 		cluster = cluster.WithEffect(rule)
-		e.Published, e.Allocated = cluster.Selected(rule, claims)
+		e.Published, e.Allocated = cluster.Selected(rule, users.claims)
+	}
+	if err != nil {
+		return Extent{}, err
 	}
 	namespaces := map[string]bool{}
 	asked := map[cache.ObjectName]bool{}
-	for _, key := range c.podsOfRule(rule) {
+	for _, key := range podsUsing(users.claims, func(d resourcev1.DeviceRequestAllocationResult) bool {
+		return selects(rule, d.Driver, d.Pool, d.Device)
+	}) {
 		if asked[key] {
 			continue
 		}
 		asked[key] = true
-		pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
-		if err == nil && slices.Contains(cluster.Decide(pod, c.reserved(pod), now).Rules(), rule.UID) {
+		pod, err := users.pod(key)
+		if err != nil {
+			return Extent{}, err
+		}
+		if pod != nil && slices.Contains(cluster.Decide(pod, users.reserved(pod), now).Rules(), rule.UID) {
 			e.Pods++
 			namespaces[key.Namespace] = true
 		}

@@ -177,18 +177,27 @@ func (s *Server) createLocked(resource string, obj object) (runtime.Object, erro
 	return s.putLocked(resource, obj), nil
 }
 
-// listLocked lists pods: controllers list nothing else.
+// listLocked lists pods and resource claims: controllers list nothing else.
 func (s *Server) listLocked(resource, namespace string) (runtime.Object, error) {
-	if resource != "pods" {
-		return nil, fmt.Errorf("list %s: not modelled", resource)
+	switch at := (metav1.ListMeta{ResourceVersion: strconv.Itoa(s.revision)}); resource {
+	case "pods":
+		return &corev1.PodList{ListMeta: at, Items: itemsOf[corev1.Pod](s.objects[resource], namespace)}, nil
+	case "resourceclaims":
+		return &resourcev1.ResourceClaimList{ListMeta: at, Items: itemsOf[resourcev1.ResourceClaim](s.objects[resource], namespace)}, nil
 	}
-	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.revision)}}
-	for _, key := range slices.Sorted(maps.Keys(s.objects[resource])) {
-		if pod, ok := s.objects[resource][key].(*corev1.Pod); ok && pod.Namespace == namespace {
-			list.Items = append(list.Items, *pod.DeepCopy())
+	return nil, fmt.Errorf("list %s: not modelled", resource)
+}
+
+// itemsOf returns copies of the objects of a type, in a namespace or in all, ordered by their keys.
+func itemsOf[T any](objects map[string]object, namespace string) (items []T) {
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		if o := objects[key]; namespace == metav1.NamespaceAll || o.GetNamespace() == namespace {
+			if one, ok := o.DeepCopyObject().(any).(*T); ok {
+				items = append(items, *one)
+			}
 		}
 	}
-	return list, nil
+	return items
 }
 
 func (s *Server) patchLocked(resource string, was object, action clienttesting.PatchAction) (runtime.Object, error) {
