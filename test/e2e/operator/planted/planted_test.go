@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-dev/coppice/coppicetest"
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	"github.com/coppice-dev/coppice/coppicetest"
 )
 
 var (
