@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,8 +114,8 @@ func TestInterruptedDeletionIsReported(t *testing.T) {
 
 // labelServer is a server of coppice up with one ConfigMap.
 type labelServer struct {
-	label   string                          // of the ConfigMap
-	patched func(label string, lose func()) // lose closes the connection without an answer
+	isProtected atomic.Bool                         // the ConfigMap has the label
+	patched     func(isProtected bool, lose func()) // lose closes the connection without an answer
 }
 
 func (s *labelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -128,17 +129,18 @@ func (s *labelServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case r.Method == http.MethodPatch:
 		text, _ := io.ReadAll(r.Body)
-		s.label = ""
-		if strings.Contains(string(text), `:"unused"`) {
-			s.label = "unused"
-		}
-		s.patched(s.label, func() {
+		s.isProtected.Store(strings.Contains(string(text), `:"unused"`))
+		s.patched(s.isProtected.Load(), func() {
 			if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
 				_ = c.Close()
 			}
 		})
 	}
-	_, _ = io.WriteString(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"uid": "u", "resourceVersion": "1", "labels": {"coppice.dev/protect": "`+s.label+`"}}}`)
+	label := ""
+	if s.isProtected.Load() {
+		label = "unused"
+	}
+	_, _ = io.WriteString(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"uid": "u", "resourceVersion": "1", "labels": {"coppice.dev/protect": "`+label+`"}}}`)
 }
 
 // The label that protects an object until it is deleted is removed again, also if Ctrl-C ends the command, or a lost
@@ -152,8 +154,8 @@ func TestInterruptedProtectionIsLifted(t *testing.T) {
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
 			s := &labelServer{}
-			s.patched = func(label string, lose func()) {
-				if label != "" {
+			s.patched = func(isProtected bool, lose func()) {
+				if isProtected {
 					patched(interrupt, lose)
 				}
 			}
@@ -177,14 +179,14 @@ func TestInterruptedProtectionIsLifted(t *testing.T) {
 				t.Fatalf("%v", err)
 			}
 			if err == nil {
-				if s.label != "unused" {
-					t.Errorf("the label is %q", s.label)
+				if !s.isProtected.Load() {
+					t.Error("the object has no label")
 				}
 				err = restore()
 			} else if strings.Contains(err.Error(), "keeps the label") {
 				t.Error(err)
 			}
-			if s.label != "" {
+			if s.isProtected.Load() {
 				t.Errorf("the object keeps its label: %v", err)
 			}
 		})
