@@ -114,6 +114,9 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 				for seconds := 0; !network.broken() && seconds < 600; seconds++ {
 					advance(time.Second)
 				}
+				if !network.broken() {
+					t.Fatal("the collector deletes nothing")
+				}
 				advance(10 * time.Minute)
 				restore()
 				test.restored(s)

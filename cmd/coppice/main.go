@@ -44,8 +44,8 @@ func main() {
 	os.Exit(cli.RunNamed(ctx, os.Args[0], args, streams))
 }
 
-// catchesSignals reports whether the command handles SIGTERM and Ctrl-C, and cleans up before it ends. That includes
-// all commands that write to a server or to a file: they end after the write under way, and report what they wrote.
+// catchesSignals reports whether the command handles SIGTERM and Ctrl-C, and cleans up before it ends. All commands that
+// write to a server or to a file do: each completes its current write, and reports its writes.
 func catchesSignals(args []string) bool {
 	return len(args) > 0 && slices.Contains([]string{
 		"up", "collect", "node", "demo", "web", "conformance", "snapshot", "wait", "preview", "delete", "undo", "protect", "unprotect", "audit",

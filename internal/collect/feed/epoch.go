@@ -27,7 +27,7 @@ import (
 // or the namespace there may be objects that no watch has shown or will show, so all kinds are
 // listed again. After the second sign its kind has just been listed. Some servers send events out
 // of order, or lists with unrelated revisions: maxRelists prevents endless relists there,
-// until a kind has not asked for relistsAfter.
+// until the kind has been quiet for relistsAfter.
 type epochDetector struct {
 	log    *slog.Logger
 	clock  clock.PassiveClock
