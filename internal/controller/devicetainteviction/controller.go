@@ -370,21 +370,17 @@ func (c *reconciler) extent(ctx context.Context, rule *resourcev1.DeviceTaintRul
 	if err != nil {
 		return Extent{}, err
 	}
-	users, err := c.cachedUsers()
+	users, err := c.usersFor(ctx, rule)
+	if err != nil {
+		return Extent{}, err
+	}
 	var e Extent
 	c.mu.Lock()
 	e.Evicted = c.evicted[rule.UID]
 	c.mu.Unlock()
 	if rule.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNone {
-		// This is told once: the caches may not have claims and pods that are older than the rule.
-		if users, err = c.liveUsers(ctx); err != nil {
-			return Extent{}, err
-		}
 		cluster = cluster.WithEffect(rule)
 		e.Published, e.Allocated = cluster.Selected(rule, users.claims)
-	}
-	if err != nil {
-		return Extent{}, err
 	}
 	namespaces := map[string]bool{}
 	asked := map[cache.ObjectName]bool{}

@@ -22,6 +22,15 @@ type users struct {
 	reserved func(pod *corev1.Pod) []*resourcev1.ResourceClaim
 }
 
+// usersFor returns the users that the extent of a rule counts. A rule with the effect None tells its extent once, so they
+// are read live: the caches may not have claims and pods that are older than the rule.
+func (c *reconciler) usersFor(ctx context.Context, rule *resourcev1.DeviceTaintRule) (users, error) {
+	if rule.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNone {
+		return c.liveUsers(ctx)
+	}
+	return c.cachedUsers()
+}
+
 // cachedUsers returns the users in the caches.
 func (c *reconciler) cachedUsers() (users, error) {
 	claims, err := c.claims.List(labels.Everything())
