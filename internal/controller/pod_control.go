@@ -77,6 +77,22 @@ func (p *PodControl) Delete(ctx context.Context, owner Owner, on runtime.Object,
 	return fmt.Errorf("delete pod %s: %w", pod.Name, err)
 }
 
+// CheckDeletion asks the server by a dry run whether it deletes a pod, for changes that are wrong if it does not. It records
+// a refusal like Delete. There is no error if the answer is unknown because an admission webhook supports no dry run, or if
+// the pod is gone.
+func (p *PodControl) CheckDeletion(ctx context.Context, on runtime.Object, pod *corev1.Pod) error {
+	err := p.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}, DryRun: []string{metav1.DryRunAll},
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) {
+		return nil
+	}
+	if !apierrors.IsConflict(err) {
+		p.Events.Eventf(on, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+	}
+	return fmt.Errorf("delete pod %s: %w", pod.Name, err)
+}
+
 // isUnanswered reports whether the outcome of a request is unknown after an error. Joined errors mean that if any of them
 // does.
 func isUnanswered(err error) bool {

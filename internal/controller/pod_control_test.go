@@ -227,3 +227,40 @@ func TestR25_WhatWasDone(t *testing.T) {
 		t.Errorf("requests: %v", client.Actions())
 	}
 }
+
+// A dry run of a deletion says whether the server refuses it. Nothing is known if a webhook supports no dry run.
+func TestDryRunOfADeletion(t *testing.T) {
+	protected := apierrors.NewForbidden(corev1.Resource("pods"), "web-1", nil)
+	for name, c := range map[string]struct {
+		answer, want error
+		events       int
+	}{
+		"accepted":                {nil, nil, 0},
+		"gone":                    {apierrors.NewNotFound(corev1.Resource("pods"), "web-1"), nil, 0},
+		"changed":                 {apierrors.NewConflict(corev1.Resource("pods"), "web-1", nil), apierrors.NewConflict(corev1.Resource("pods"), "web-1", nil), 0},
+		"refused":                 {protected, protected, 1},
+		"dry runs do not work":    {apierrors.NewBadRequest("admission webhook does not support dry run"), nil, 0},
+		"the server is not there": {errors.New("connection refused"), errors.New("connection refused"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, client := newPodControl()
+			events := record.NewFakeRecorder(1)
+			p.Events = events
+			client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				options := action.(clienttesting.DeleteActionImpl).DeleteOptions
+				if len(options.DryRun) != 1 || *options.Preconditions.ResourceVersion != "9" || *options.Preconditions.UID != "pod" {
+					t.Errorf("%+v", options)
+				}
+				return true, nil, c.answer
+			})
+			owner, set := newOwner()
+			err := p.CheckDeletion(t.Context(), set, newPod("9"))
+			if (err == nil) != (c.want == nil) || err != nil && errors.Unwrap(err).Error() != c.want.Error() || len(events.Events) != c.events {
+				t.Errorf("%v, with %d events", err, len(events.Events))
+			}
+			if p.Expectations.isStale(owner.GetUID()) {
+				t.Error("a dry run has an outcome that is unknown")
+			}
+		})
+	}
+}

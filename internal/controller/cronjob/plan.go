@@ -20,6 +20,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // instantiateAnnotation marks jobs that were created by kubectl create job --from.
@@ -151,16 +153,17 @@ func (p *Plan) schedule(c *batchv1.CronJob, mine []*batchv1.Job, now time.Time) 
 	if last := lastRun(&p.Status); !last.IsZero() {
 		begin = last
 	}
+	begin = later(begin, now.AddDate(-longestLookBack, 0, 0))
 	due := s.latest(begin, now)
 	if due.IsZero() {
 		return
 	}
 	if deadline := c.Spec.StartingDeadlineSeconds; deadline != nil {
-		if now.Sub(due) > time.Duration(*deadline)*time.Second {
+		if now.Sub(due) > pods.Seconds(*deadline) {
 			p.event(corev1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: "+due.UTC().Format(time.RFC1123Z))
 			return
 		}
-		begin = later(begin, now.Add(-time.Duration(*deadline)*time.Second))
+		begin = later(begin, now.Add(-pods.Seconds(*deadline)))
 	}
 	if s.missed(begin, now) > maxMissed {
 		p.event(corev1.EventTypeWarning, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")

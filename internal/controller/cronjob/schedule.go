@@ -10,6 +10,10 @@ import (
 // maxMissed is the number of missed times above which users are warned.
 const maxMissed = 100
 
+// longestLookBack is the number of years after which a missed time does not count. A duration has 292 years, and users may
+// write any time into the status.
+const longestLookBack = 100
+
 // schedule is a cron schedule in a time zone.
 type schedule struct {
 	cron.Schedule

@@ -14,6 +14,7 @@ package deployment
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -138,11 +139,20 @@ func (r *rollout) limits() error {
 	if err != nil {
 		return fmt.Errorf("read maxUnavailable: %w", err)
 	}
-	if surge == 0 && unavailable == 0 {
-		unavailable = 1
+	// The surge leaves the whole within the range of a number of replicas.
+	r.surge, r.unavailable = atMost(surge, math.MaxInt32-r.size), atMost(unavailable, r.size)
+	if r.surge == 0 && r.unavailable == 0 {
+		r.unavailable = min(1, r.size)
 	}
-	r.surge, r.unavailable = int32(surge), min(int32(unavailable), r.size)
 	return nil
+}
+
+// atMost limits a number of pods. A percentage that is too large for a number of pods may have become a negative number.
+func atMost(n int, most int32) int32 {
+	if n < 0 || n > int(most) {
+		return most
+	}
+	return int32(n)
 }
 
 // advance plans the next step of the rollout.
@@ -208,10 +218,11 @@ func (r *rollout) sets() []*appsv1.ReplicaSet {
 	return append(slices.Clone(r.older), r.newest)
 }
 
-func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) int32 {
-	var total int32
+// sum adds up numbers of pods. The sum may exceed the range of the sizes.
+func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) int64 {
+	var total int64
 	for _, set := range sets {
-		total += of(set)
+		total += int64(of(set))
 	}
 	return total
 }

@@ -558,7 +558,7 @@ func TestUpdatesKeepTheirLimits(t *testing.T) {
 				case 3:
 					w.report(set)
 				}
-				if desired := sum(w.sets, specReplicas); w.available() < size-unavailable || desired > size+surge {
+				if desired := sum(w.sets, specReplicas); w.available() < size-unavailable || desired > int64(size+surge) {
 					t.Fatalf("seed %d: %d available, %d desired, of %d with surge %d and unavailable %d\n%s",
 						seed, w.available(), desired, size, surge, unavailable, strings.Join(w.log, "\n"))
 				}

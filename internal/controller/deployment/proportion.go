@@ -71,9 +71,9 @@ func (r *rollout) saturated() bool {
 // rounding remainder goes to the largest set; among sets of equal size, to the newest when
 // pods are added and to the oldest when they are removed.
 func (r *rollout) share(active []*appsv1.ReplicaSet) {
-	whole := r.size
+	whole := int64(r.size)
 	if whole > 0 {
-		whole += r.surge
+		whole += int64(r.surge)
 	}
 	left := whole - sum(active, specReplicas)
 	growing := left > 0
@@ -91,21 +91,23 @@ func (r *rollout) share(active []*appsv1.ReplicaSet) {
 		} else {
 			part = min(0, max(part, left))
 		}
-		*set.Spec.Replicas += part
+		*set.Spec.Replicas += int32(part)
 		left -= part
 	}
-	*active[0].Spec.Replicas = max(0, *active[0].Spec.Replicas+left)
+	*active[0].Spec.Replicas = int32(max(0, int64(*active[0].Spec.Replicas)+left))
 }
 
 // part returns by how much a set would grow if all sets grew in proportion.
-func (r *rollout) part(set *appsv1.ReplicaSet, whole int32) int32 {
+func (r *rollout) part(set *appsv1.ReplicaSet, whole int64) int64 {
+	size := int64(*set.Spec.Replicas)
 	if r.size == 0 {
-		return -*set.Spec.Replicas
+		return -size
 	}
 	former, ok := number(set, annotationMax)
-	if !ok || former == 0 {
+	if !ok || former <= 0 {
 		former = max(r.d.Status.Replicas, 1)
 	}
-	wanted := math.Round(float64(*set.Spec.Replicas) * float64(whole) / float64(former))
-	return int32(wanted) - *set.Spec.Replicas
+	// The quotient of two sizes is at most 2^62.
+	wanted := math.Round(float64(size) * float64(whole) / float64(former))
+	return int64(wanted) - size
 }

@@ -3,9 +3,9 @@ package deployment
 // roll plans the next step of a rolling update: the new set is scaled up as far as the surge
 // allows, or else the old ones are scaled down as far as enough pods stay available.
 func (r *rollout) roll() error {
-	allowed := r.size + r.surge - sum(r.older, specReplicas)
+	allowed := int32(min(max(int64(r.size+r.surge)-sum(r.older, specReplicas), 0), int64(r.size)))
 	if r.newest == nil {
-		return r.planNewest(max(0, min(allowed, r.size)))
+		return r.planNewest(allowed)
 	}
 	now := *r.newest.Spec.Replicas
 	switch wanted := min(r.size, max(now, allowed)); {
@@ -23,13 +23,13 @@ func (r *rollout) roll() error {
 // just created is unavailable, too, so shrink removes only as many as would leave the
 // minimum if none of the new ones became available.
 func (r *rollout) shrink() {
-	minimum := r.size - r.unavailable
-	missing := *r.newest.Spec.Replicas - available(r.newest)
+	minimum := int64(r.size - r.unavailable)
+	missing := int64(*r.newest.Spec.Replicas - available(r.newest))
 	spare := sum(r.sets(), specReplicas) - minimum - missing
 	for _, set := range r.older {
-		unhealthy := min(*set.Spec.Replicas-available(set), spare)
+		unhealthy := min(int64(*set.Spec.Replicas-available(set)), spare)
 		if unhealthy > 0 {
-			*set.Spec.Replicas -= unhealthy
+			*set.Spec.Replicas -= int32(unhealthy)
 			spare -= unhealthy
 		}
 	}
@@ -38,8 +38,8 @@ func (r *rollout) shrink() {
 		if spare <= 0 {
 			return
 		}
-		less := min(*set.Spec.Replicas, spare)
-		*set.Spec.Replicas -= less
+		less := min(int64(*set.Spec.Replicas), spare)
+		*set.Spec.Replicas -= int32(less)
 		spare -= less
 	}
 }

@@ -55,7 +55,7 @@ func (r *rollout) counts() appsv1.DeploymentStatus {
 		s.UpdatedReplicas = r.newest.Status.Replicas
 	}
 	s.TerminatingReplicas = &terminating
-	s.UnavailableReplicas = max(0, sum(r.sets(), specReplicas)-s.AvailableReplicas)
+	s.UnavailableReplicas = int32(min(max(0, sum(r.sets(), specReplicas)-int64(s.AvailableReplicas)), math.MaxInt32))
 	return s
 }
 

@@ -155,7 +155,7 @@ func toleratedUntil(taint resourcev1.DeviceTaint, tolerations []resourcev1.Devic
 			shortest = t.TolerationSeconds
 		}
 	}
-	return since.Add(time.Duration(max(0, ptr.Deref(shortest, 0))) * time.Second), true
+	return since.Add(pods.Seconds(ptr.Deref(shortest, 0))), true
 }
 
 // tolerates reports whether a toleration matches a taint with the effect NoExecute.

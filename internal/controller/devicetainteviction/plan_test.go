@@ -1,6 +1,7 @@
 package devicetainteviction
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -85,6 +86,7 @@ func TestPodLeavesForATaintThatItsClaimDoesNotTolerate(t *testing.T) {
 		"a taint of a newer generation":  {Cluster{Slices: []*resourcev1.ResourceSlice{aSlice(1, "gpu-0"), aSlice(2, "gpu-0", aTaint(noExecute))}}, nil, aClaim(), 0, nil},
 
 		"a toleration":                      {tainted, nil, aClaim(tolerating(noExecute)), never, nil},
+		"the longest toleration":            {tainted, nil, aClaim(tolerating(noExecute, math.MaxInt64)), math.MaxInt64 / time.Second * time.Second, nil},
 		"a toleration of every effect":      {tainted, nil, aClaim(tolerating("")), never, nil},
 		"its seconds do not count":          {tainted, nil, aClaim(tolerating("", 5)), never, nil},
 		"a toleration of another effect":    {tainted, nil, aClaim(tolerating(noSchedule)), 0, nil},

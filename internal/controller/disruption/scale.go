@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -80,7 +81,7 @@ func (s *scales) sum(ctx context.Context, pods []*corev1.Pod) (total int32, unma
 		}
 		if !counted[found.controller] {
 			counted[found.controller] = true
-			total += found.replicas
+			total += min(max(found.replicas, 0), math.MaxInt32-total) // a sum that is too large is the largest number
 		}
 	}
 	return total, unmanaged, nil

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // Back-off for pods that replace failed ones, doubled with each failure.
@@ -93,7 +95,7 @@ func endOf(pod *corev1.Pod) time.Time {
 	case !end.IsZero():
 		return end
 	case pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil:
-		return pod.DeletionTimestamp.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+		return pod.DeletionTimestamp.Add(-pods.Seconds(*pod.DeletionGracePeriodSeconds))
 	case pod.DeletionTimestamp != nil:
 		return pod.DeletionTimestamp.Time
 	}

@@ -221,22 +221,24 @@ func (c *reconciler) carryOut(ctx context.Context, owner controller.Owner, job *
 		}
 		return err
 	}
-	err := errors.Join(
+	// The pods to create are beside those whose deletion is refused.
+	return errors.Join(
 		controller.AttemptAll(plan.Discard, func(pod *corev1.Pod) error { return counted(pod, c.discard(ctx, owner, job, pod)) }),
 		controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error { return counted(pod, c.podControl.Delete(ctx, owner, job, pod)) }),
+		controller.IgnoreNamespaceTerminating(controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
+			return c.podControl.Create(ctx, owner, job, podOf(job, plan.Create[i]))
+		})),
 	)
-	if err != nil {
-		return err
-	}
-	return controller.IgnoreNamespaceTerminating(controller.SlowStartBatch(ctx, len(plan.Create), func(ctx context.Context, i int) error {
-		return c.podControl.Create(ctx, owner, job, podOf(job, plan.Create[i]))
-	}))
 }
 
 // discard deletes a pod that counts neither as failed nor as succeeded. If it has ended
-// meanwhile it has changed, so the request conflicts, and the pod is counted.
+// meanwhile it has changed, so the request conflicts, and the pod is counted. A pod that the
+// server does not delete, because it is protected, keeps its finalizer: it runs on, and counts.
 func (c *reconciler) discard(ctx context.Context, owner controller.Owner, job *batchv1.Job, pod *corev1.Pod) error {
 	if isTracked(pod) {
+		if err := c.podControl.CheckDeletion(ctx, job, pod); err != nil {
+			return err
+		}
 		changed, err := c.removeFinalizer(ctx, pod, pod.ResourceVersion)
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -72,7 +72,21 @@ func (s indexSet) With(indexes ...int) indexSet {
 
 // Has reports whether the index is in the set.
 func (s indexSet) Has(index int) bool {
-	_, found := slices.BinarySearchFunc(s, index, func(i interval, index int) int {
+	_, found := s.find(index)
+	return found
+}
+
+// NextOutside returns the lowest index that is not in the set, from an index on.
+func (s indexSet) NextOutside(index int) int {
+	if i, found := s.find(index); found {
+		return s[i].last + 1 // the next interval does not touch this one
+	}
+	return index
+}
+
+// find returns the position of the interval that contains an index, if there is one.
+func (s indexSet) find(index int) (int, bool) {
+	return slices.BinarySearchFunc(s, index, func(i interval, index int) int {
 		switch {
 		case i.last < index:
 			return -1
@@ -81,7 +95,6 @@ func (s indexSet) Has(index int) bool {
 		}
 		return 0
 	})
-	return found
 }
 
 // Len returns the number of indexes in the set.

@@ -130,7 +130,15 @@ func indexOf(pod *corev1.Pod) int {
 // failures returns how many predecessors of a pod with the same index have failed, counted
 // and ignored ones.
 func failures(pod *corev1.Pod) (counted, ignored int) {
-	counted, _ = strconv.Atoi(pod.Annotations[batchv1.JobIndexFailureCountAnnotation])
-	ignored, _ = strconv.Atoi(pod.Annotations[batchv1.JobIndexIgnoredFailureCountAnnotation])
-	return counted, ignored
+	return countIn(pod, batchv1.JobIndexFailureCountAnnotation), countIn(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
+}
+
+// countIn returns the number in an annotation; 0 if it is absent, or none that a controller has written: users may write
+// anything there, also in the template of the job.
+func countIn(pod *corev1.Pod, annotation string) int {
+	n, err := strconv.ParseUint(pod.Annotations[annotation], 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(n)
 }

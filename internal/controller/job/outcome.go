@@ -8,6 +8,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // outcome is the outcome of a job, whose pods may still be running.
@@ -76,7 +78,7 @@ func (d *decision) isOverdue() bool {
 	if limit == nil || start == nil || isSuspended(d.job) {
 		return false
 	}
-	left := start.Add(time.Duration(*limit) * time.Second).Sub(d.now)
+	left := start.Add(pods.Seconds(*limit)).Sub(d.now)
 	d.requeueAfter(left)
 	return left <= 0
 }

@@ -155,6 +155,7 @@ type planTest struct {
 	job     *batchv1.Job
 	pods    []string
 	leaving string
+	refused string // pods whose deletion was refused before
 	want    string
 }
 
@@ -168,6 +169,12 @@ func runPlans(t *testing.T, tests map[string]planTest) {
 			}
 			if test.leaving != "" {
 				seen.Leaving = map[types.UID]bool{types.UID(test.leaving): true}
+			}
+			for name := range strings.FieldsSeq(test.refused) {
+				if seen.Refused == nil {
+					seen.Refused = map[types.UID]int{}
+				}
+				seen.Refused[types.UID(name)]++
 			}
 			before := test.job.DeepCopy()
 			if got := summary(Decide(test.job, seen, now)); got != test.want {

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,10 +24,11 @@ func (d *decision) endPods(v *outcome) {
 func (d *decision) work() {
 	running := in(d.pods, active)
 	want := d.wanted(len(running))
-	if surplus := d.surplus(running, want); len(surplus) > 0 {
-		d.plan.Discard = limited(d.lessRefusedFirst(surplus))
+	d.plan.Discard = limited(d.lessRefusedFirst(d.surplus(running, want)))
+	if slices.ContainsFunc(d.plan.Discard, func(pod *corev1.Pod) bool { return d.refused[pod.UID] == 0 }) {
 		return // they are replaced once they are seen to be terminating
 	}
+	// Pods whose deletion was refused run on, for as long as they like. Each has the place of a pod.
 	missing := want - len(running)
 	if replacesWhenEnded(&d.job.Spec) {
 		missing -= len(in(d.pods, terminating))
@@ -92,8 +94,9 @@ func (d *decision) nextIndexes(n int) []newPod {
 		taken[pod.index] = true
 	}
 	var next []newPod
-	for index := 0; index < int(*d.job.Spec.Completions) && len(next) < n; index++ {
-		if taken[index] || !d.isOpen(index) {
+	end := int(*d.job.Spec.Completions)
+	for index := d.nextOpen(0); index < end && len(next) < n; index = d.nextOpen(index + 1) {
+		if taken[index] {
 			continue
 		}
 		pod := newPod{Index: index}
@@ -106,6 +109,18 @@ func (d *decision) nextIndexes(n int) []newPod {
 		next = append(next, pod)
 	}
 	return next
+}
+
+// nextOpen returns the lowest index that has not ended, from an index on. It takes no step for each of the others, of which
+// there may be two billion.
+func (d *decision) nextOpen(index int) int {
+	for {
+		next := d.failedIndexes.NextOutside(d.completed.NextOutside(index))
+		if next == index {
+			return index
+		}
+		index = next
+	}
 }
 
 // follow makes a pod the successor of a failed pod of the same index, and returns how long it

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -43,7 +44,12 @@ type reconciler struct {
 	mu         sync.Mutex
 	heartbeats map[string]heartbeat // guarded by mu; by the name of the node
 	outage     outage               // guarded by mu
+	exposures  exposures            // guarded by mu
 }
+
+// exposures has the exposures of the pods on each node that have one, by the name of the node and the UID of the pod. Only
+// the worker that reconciles a node changes its entry.
+type exposures map[string]map[types.UID]exposure
 
 // New returns the controller of nodes, which also evicts pods because of taints. A node without a heartbeat for the grace period is unreachable.
 func New(shared *controller.Context, grace time.Duration) *controller.Controller {
@@ -51,7 +57,7 @@ func New(shared *controller.Context, grace time.Duration) *controller.Controller
 	leases := coordinationinformers.NewLeaseInformer(shared.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
 	c := &reconciler{
 		client: shared.Client, nodes: nodes.Lister(), leases: leases.GetIndexer(), shared: shared, events: shared.Events(name), grace: grace,
-		heartbeats: map[string]heartbeat{},
+		heartbeats: map[string]heartbeat{}, exposures: exposures{},
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{leases},
@@ -117,6 +123,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.IsNotFound(err) {
 		c.mu.Lock()
 		delete(c.heartbeats, key.Name)
+		delete(c.exposures, key.Name)
 		c.mu.Unlock()
 		return 0, nil
 	}
@@ -124,6 +131,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	now := c.shared.Clock.Now()
+	// Before the taints change: one that goes and comes back at once is tolerated anew.
+	present := c.expose(node, now)
 	health := c.healthOf(node, now)
 	switch changed := node.DeepCopy(); {
 	case !equality.Semantic.DeepEqual(health.Conditions, node.Status.Conditions):
@@ -136,7 +145,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		_, err = c.client.CoreV1().Nodes().Update(ctx, changed, metav1.UpdateOptions{})
 		return health.RequeueAfter, err
 	}
-	requeueAfter, err := c.evictPods(ctx, node, now)
+	requeueAfter, err := c.evictPods(ctx, node, present, now)
 	if requeueAfter == 0 || health.RequeueAfter > 0 && health.RequeueAfter < requeueAfter {
 		requeueAfter = health.RequeueAfter
 	}
@@ -155,17 +164,41 @@ func (c *reconciler) healthOf(node *corev1.Node, now time.Time) health {
 	return c.outage.spare(healthOf(node, h.at, c.grace, now), c.grace, now)
 }
 
+// expose returns the pods of a node that is not ready or has taints, and remembers their exposures to these.
+func (c *reconciler) expose(node *corev1.Node, now time.Time) []exposed {
+	c.mu.Lock()
+	before := c.exposures[node.Name]
+	delete(c.exposures, node.Name)
+	c.mu.Unlock()
+	if readiness(node) == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
+		return nil
+	}
+	var present []exposed
+	next := map[types.UID]exposure{}
+	for _, pod := range c.shared.PodsOn(node.Name) {
+		since := before[pod.UID].observe(pod, node.Spec.Taints, now)
+		present = append(present, exposed{pod, since})
+		if since != nil {
+			next[pod.UID] = since
+		}
+	}
+	if len(next) > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.exposures[node.Name] = next
+	}
+	return present
+}
+
 // evictPods marks the pods of a node that is not ready as not ready, and deletes the pods that
 // do not tolerate its taints. It returns the time until the next eviction.
-func (c *reconciler) evictPods(ctx context.Context, node *corev1.Node, now time.Time) (requeueAfter time.Duration, err error) {
+func (c *reconciler) evictPods(ctx context.Context, node *corev1.Node, present []exposed, now time.Time) (requeueAfter time.Duration, err error) {
 	ready := readiness(node)
-	if ready == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
-		return 0, nil
-	}
 	var failed []error
-	for _, pod := range c.shared.PodsOn(node.Name) {
-		at, leaves := evictionTime(pod, node.Spec.Taints, now)
-		switch left := at.Sub(now); {
+	for _, at := range present {
+		pod := at.Pod
+		until, leaves := at.evictionTime(node.Spec.Taints, c.grace)
+		switch left := until.Sub(now); {
 		case pods.IsTerminating(pod):
 		case leaves && left <= 0:
 			failed = append(failed, controller.IgnoreNotFound(c.evict(ctx, pod, now)))

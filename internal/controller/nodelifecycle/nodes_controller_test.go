@@ -11,7 +11,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/controller"
@@ -32,7 +34,7 @@ func withLifecycle(t *testing.T, f func(l lifecycle)) {
 			must(t, l.client.Tracker().Add(node))
 			must(t, l.client.Tracker().Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}}))
 			must(t, l.client.Tracker().Add(&corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
 				Spec:       corev1.PodSpec{NodeName: name, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(300))}}},
 			}))
 		}
@@ -149,4 +151,143 @@ func TestHeartbeatsCountAnewAfterAnOutage(t *testing.T) {
 			t.Errorf("%+v", l.node("b").Status)
 		}
 	})
+}
+
+// taint sets the taints of node a.
+func (l lifecycle) taint(taints ...corev1.Taint) {
+	l.Helper()
+	node := l.node("a")
+	node.Spec.Taints = taints
+	_, err := l.client.CoreV1().Nodes().Update(l.Context(), node, metav1.UpdateOptions{})
+	must(l.T, err)
+	synctest.Wait()
+}
+
+// add adds a pod to node a.
+func (l lifecycle) add(name string, tolerations ...corev1.Toleration) {
+	l.Helper()
+	must(l.T, l.client.Tracker().Add(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now()},
+		Spec:       corev1.PodSpec{NodeName: "a", Tolerations: tolerations},
+	}))
+	synctest.Wait()
+}
+
+// check checks the pods after a time in which both nodes are alive.
+func (l lifecycle) check(after time.Duration, want ...string) {
+	l.Helper()
+	if l.pass(after, "a", "b"); !slices.Equal(l.pods(), want) {
+		l.Errorf("after %s more: pods %v, want %v", after, l.pods(), want)
+	}
+}
+
+// kubectl taint adds no time.
+func TestPodLeavesATaintWithoutATime(t *testing.T) {
+	withLifecycle(t, func(l lifecycle) {
+		l.taint(taint("maintenance", corev1.TaintEffectNoExecute))
+		l.check(290*time.Second, "a", "b")
+		l.check(20*time.Second, "b")
+	})
+}
+
+func TestPodThatArrivesAfterTheTaintHasItsOwnTime(t *testing.T) {
+	for name, added := range map[string]func() *metav1.Time{
+		"with a time": func() *metav1.Time { return new(metav1.Now()) },
+		"without":     func() *metav1.Time { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withLifecycle(t, func(l lifecycle) {
+				old := taint("maintenance", corev1.TaintEffectNoExecute)
+				old.TimeAdded = added()
+				l.taint(old)
+				l.check(350*time.Second, "b")
+				l.add("late", tolerating("maintenance", 300))
+				l.add("later", tolerating("maintenance", 600))
+				l.check(290*time.Second, "b", "late", "later")
+				l.check(20*time.Second, "b", "later")
+				l.check(300*time.Second, "b")
+			})
+		})
+	}
+}
+
+func TestTaintThatIsAddedAgainIsToleratedAnew(t *testing.T) {
+	withLifecycle(t, func(l lifecycle) {
+		maintenance := taint("maintenance", corev1.TaintEffectNoExecute)
+		l.taint(maintenance)
+		l.check(200*time.Second, "a", "b")
+		l.taint()
+		l.taint(maintenance)
+		l.check(290*time.Second, "a", "b")
+		l.check(20*time.Second, "b")
+	})
+}
+
+// Each of two taints has its own time, and the first that ends counts.
+func TestEachTaintIsToleratedForItsOwnTime(t *testing.T) {
+	const noExecute = corev1.TaintEffectNoExecute
+	slow, fast := taint("slow", noExecute), taint("fast", noExecute)
+	withLifecycle(t, func(l lifecycle) {
+		l.add("c", tolerating("slow", 300), tolerating("fast", 100))
+		l.add("d", tolerating("slow"), tolerating("fast", 275))
+		l.taint(slow)
+		l.check(150*time.Second, "a", "b", "c", "d")
+		l.taint(slow, fast)
+		l.check(90*time.Second, "a", "b", "c", "d")
+		l.check(20*time.Second, "a", "b", "d") // the second taint ends the toleration of c, after 100 s
+		l.taint(fast)
+		l.check(160*time.Second, "a", "b", "d") // the first taint of a is gone
+		l.check(20*time.Second, "a", "b")
+		l.check(20*time.Second, "b")
+	})
+}
+
+// A taint that the pod does not tolerate for ever any more is tolerated from then on.
+func TestTolerationThatChangesBeginsThen(t *testing.T) {
+	withLifecycle(t, func(l lifecycle) {
+		l.add("c", tolerating("maintenance"))
+		l.taint(taint("maintenance", corev1.TaintEffectNoExecute))
+		l.check(350*time.Second, "b", "c")
+		pod, err := l.client.CoreV1().Pods("default").Get(l.Context(), "c", metav1.GetOptions{})
+		must(l.T, err)
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, tolerating("maintenance", 300))
+		_, err = l.client.CoreV1().Pods("default").Update(l.Context(), pod, metav1.UpdateOptions{})
+		must(l.T, err)
+		l.check(290*time.Second, "b", "c")
+		l.check(20*time.Second, "b")
+	})
+}
+
+// Nothing is remembered of nodes, pods and taints that are gone.
+func TestExposuresAreForgotten(t *testing.T) {
+	client := fake.NewClientset()
+	shared, err := controller.NewContext(client, clock.RealClock{}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	c := &reconciler{client: client, nodes: shared.Informers.Nodes.Lister(), shared: shared, heartbeats: map[string]heartbeat{}, exposures: exposures{}}
+	pods := shared.Informers.Pods.Informer().GetIndexer()
+	for _, name := range []string{"x", "y"} {
+		must(t, pods.Add(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+			Spec:       corev1.PodSpec{NodeName: "a", Tolerations: []corev1.Toleration{tolerating("m", 300)}},
+		}))
+	}
+	expose := func(when string, want int, taints ...corev1.Taint) {
+		t.Helper()
+		node := aNode(corev1.ConditionTrue, taints...)
+		node.Name = "a"
+		if c.expose(node, epoch); len(c.exposures["a"]) != want || want == 0 && len(c.exposures) != 0 {
+			t.Errorf("%s: %v, want %d", when, c.exposures, want)
+		}
+	}
+	tainted := taint("m", corev1.TaintEffectNoExecute)
+	expose("two pods", 2, tainted)
+	must(t, pods.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
+	expose("one is gone", 1, tainted)
+	expose("another taint", 0, taint("m", corev1.TaintEffectNoSchedule))
+	expose("the taint again", 1, tainted)
+	expose("no taint", 0)
+	expose("the taint once more", 1, tainted)
+	if _, err := c.reconcile(t.Context(), cache.ObjectName{Name: "a"}); err != nil || len(c.exposures) != 0 {
+		t.Errorf("the node is gone: %v: %v", c.exposures, err)
+	}
 }

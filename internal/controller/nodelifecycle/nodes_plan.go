@@ -3,7 +3,7 @@
 //	nodelifecycle, tainteviction
 //	    node, its Lease ──▶ healthOf (pure): the conditions and taints that follow
 //	    all nodes ──▶ outage.observe (pure): whether none is ready; then outage.spare drops taints that evict pods
-//	    pod, the taints of its node ──▶ evictionTime (pure): whether and when the pod has to leave
+//	    pod, the taints of its node, since when it has them ──▶ evictionTime (pure): whether and when the pod has to leave
 //	podgc
 //	    pods, nodes ──▶ decideRemovals (pure) ──▶ for each pod: phase Failed, deleted with grace 0
 //
@@ -12,6 +12,9 @@
 // and its pods count as not ready. Pods that do not tolerate a NoExecute taint are deleted, after their
 // tolerationSeconds. They stay in the API as terminating until a node agent reports that they have
 // ended: until then they may still be running.
+//
+// The tolerationSeconds of a pod begin when the pod and the taint meet: the taint may be older than the pod, and only some
+// taints have a time. exposure_plan.go records it.
 package nodelifecycle
 
 import (
@@ -21,7 +24,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 )
 
 // heartbeat is the time of a node's last heartbeat, by the clock of this process: the clocks of
@@ -155,49 +157,3 @@ func ourTaints() []string {
 }
 
 func ours(key string) bool { return slices.Contains(ourTaints(), key) }
-
-// evictionTime returns the time at which a pod must be evicted from a node with these taints:
-// never if the second result is false. since is the time of addition for taints that do not
-// record it.
-func evictionTime(pod *corev1.Pod, taints []corev1.Taint, since time.Time) (time.Time, bool) {
-	var at time.Time
-	leaves := false
-	for i := range taints {
-		taint := &taints[i]
-		if taint.Effect != corev1.TaintEffectNoExecute {
-			continue
-		}
-		until, bounded := tolerated(pod, taint, since)
-		if bounded && (!leaves || until.Before(at)) {
-			at, leaves = until, true
-		}
-	}
-	return at, leaves
-}
-
-// tolerated returns the time until which a pod tolerates a taint: forever if the second result
-// is false. The shortest of several tolerations counts.
-func tolerated(pod *corev1.Pod, taint *corev1.Taint, since time.Time) (time.Time, bool) {
-	if taint.TimeAdded != nil {
-		since = taint.TimeAdded.Time
-	}
-	matched, bounded := false, false
-	var shortest time.Duration
-	for i := range pod.Spec.Tolerations {
-		toleration := &pod.Spec.Tolerations[i]
-		if !toleration.ToleratesTaint(klog.Background(), taint, false) {
-			continue
-		}
-		matched = true
-		if toleration.TolerationSeconds == nil {
-			continue
-		}
-		if d := time.Duration(max(0, *toleration.TolerationSeconds)) * time.Second; !bounded || d < shortest {
-			bounded, shortest = true, d
-		}
-	}
-	if !matched {
-		return since, true
-	}
-	return since.Add(shortest), bounded
-}

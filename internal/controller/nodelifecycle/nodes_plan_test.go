@@ -83,34 +83,3 @@ func TestHeartbeatCountsFromWhenItIsSeen(t *testing.T) {
 		}
 	}
 }
-
-func TestPodIsEvictedWhenItsTolerationEnds(t *testing.T) {
-	seconds := func(n int64) *int64 { return &n }
-	unreachable := taint(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)
-	unreachable.TimeAdded = &metav1.Time{Time: epoch}
-	tolerating := func(key string, for_ *int64) corev1.Toleration {
-		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: for_}
-	}
-	for name, test := range map[string]struct {
-		tolerations []corev1.Toleration
-		taints      []corev1.Taint
-		leaves      bool
-		after       time.Duration
-	}{
-		"no taints":                {},
-		"only about scheduling":    {taints: []corev1.Taint{taint("gpu", corev1.TaintEffectNoSchedule)}},
-		"not tolerated":            {taints: []corev1.Taint{unreachable}, leaves: true},
-		"tolerated for a while":    {taints: []corev1.Taint{unreachable}, tolerations: []corev1.Toleration{tolerating(corev1.TaintNodeUnreachable, seconds(300))}, leaves: true, after: 300 * time.Second},
-		"tolerated for ever":       {taints: []corev1.Taint{unreachable}, tolerations: []corev1.Toleration{tolerating(corev1.TaintNodeUnreachable, nil)}},
-		"the shortest counts":      {taints: []corev1.Taint{unreachable}, tolerations: []corev1.Toleration{tolerating(corev1.TaintNodeUnreachable, seconds(300)), tolerating("", seconds(5)), tolerating("", nil)}, leaves: true, after: 5 * time.Second},
-		"a negative time is none":  {taints: []corev1.Taint{unreachable}, tolerations: []corev1.Toleration{tolerating("", seconds(-1))}, leaves: true},
-		"one of two not tolerated": {taints: []corev1.Taint{unreachable, taint("gone", corev1.TaintEffectNoExecute)}, tolerations: []corev1.Toleration{tolerating(corev1.TaintNodeUnreachable, nil)}, leaves: true, after: time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			at, leaves := evictionTime(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: test.tolerations}}, test.taints, epoch.Add(time.Hour))
-			if leaves != test.leaves || leaves && at.Sub(epoch) != test.after {
-				t.Errorf("leaves %t after %s, want %t after %s", leaves, at.Sub(epoch), test.leaves, test.after)
-			}
-		})
-	}
-}

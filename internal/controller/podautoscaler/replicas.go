@@ -176,7 +176,11 @@ func utilization(values, requests map[string]int64) (percent int32, average int6
 	if requested == 0 {
 		return 0, 0, errors.New("no metrics returned matched known pods")
 	}
-	return int32(min(used*100/requested, math.MaxInt32)), used / pods, nil
+	share := used * 100 / requested
+	if used > math.MaxInt64/100 { // as from 92 TiB, in thousandths of a byte
+		share = used / max(requested/100, 1)
+	}
+	return int32(min(share, math.MaxInt32)), used / pods, nil
 }
 
 // utilizationUsage is the usage of pods with a target percentage of their requests.

@@ -14,13 +14,13 @@ import (
 )
 
 // ordinalOf returns the ordinal in the name of a pod of that set. The second result is false if
-// the name is not of that form.
+// the name is not of that form. The first ordinal and the number of replicas have 31 bits each, so that ordinals have 32.
 func ordinalOf(set, pod string) (int, bool) {
 	digits, ok := strings.CutPrefix(pod, set+"-")
 	if !ok || digits == "" || len(digits) > 1 && digits[0] == '0' {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(digits, 10, 31)
+	n, err := strconv.ParseUint(digits, 10, 32)
 	return int(n), err == nil
 }
 

@@ -19,7 +19,8 @@ func TestOrdinalOf(t *testing.T) {
 		{"web-0", 0, true},
 		{"web-12", 12, true},
 		{"web-2147483647", 2147483647, true},
-		{"web-2147483648", 0, false},
+		{"web-4294967293", 4294967293, true}, // the last of 2147483647 replicas from ordinal 2147483647 on
+		{"web-4294967296", 0, false},
 		{"web-", 0, false},
 		{"web", 0, false},
 		{"web-01", 0, false},

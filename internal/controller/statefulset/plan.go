@@ -17,6 +17,7 @@ package statefulset
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 
@@ -107,7 +108,7 @@ const (
 	available
 )
 
-// place is a desired ordinal, with its pod.
+// place is an ordinal, with its pod if there is one.
 type place struct {
 	Place
 
@@ -126,58 +127,74 @@ type place struct {
 // update.
 func Decide(set Set, seen Observed, now time.Time) Plan {
 	var p Plan
-	places, condemned := p.arrange(set, seen, now)
+	taken, condemned := p.arrange(set, seen, now)
 	if set.Ending {
 		return p
 	}
-	for _, at := range places {
-		if at.pod != nil && at.pod.Labels[appsv1.StatefulSetPodNameLabel] != at.pod.Name && at.state != leaving {
+	for _, at := range taken {
+		if at.pod.Labels[appsv1.StatefulSetPodNameLabel] != at.pod.Name && at.state != leaving {
 			p.Label = append(p.Label, at.pod)
 		}
 	}
 	if set.Parallel {
-		if p.fill(set, places) {
+		if p.fill(set, taken) {
 			for _, c := range condemned {
 				p.remove(c)
 			}
-			p.update(set, places)
+			p.update(set, taken)
 		}
-	} else if p.advance(set, places) && p.shrink(condemned) {
-		p.update(set, places)
+	} else if p.advance(set, taken) && p.shrink(condemned) {
+		p.update(set, taken)
 	}
 	p.Create, p.Delete = p.Create[:min(len(p.Create), burst)], p.Delete[:min(len(p.Delete), burst)]
 	return p
 }
 
-// arrange assigns the pods to their places, and counts them. The condemned pods, which have no
-// place, come with the highest ordinal first.
-func (p *Plan) arrange(set Set, seen Observed, now time.Time) (places, condemned []place) {
-	places = make([]place, set.Replicas)
-	for i := range places {
-		places[i].Place = Place{set.Start + i, set.Update}
-		if !set.OnDelete && i < set.Partition {
-			places[i].Revision = set.Current
-		}
-	}
+// arrange counts the pods, and returns those in a place, the lowest ordinal first, and the condemned ones, which have no
+// place, the highest ordinal first. Places without a pod are in neither list: users may desire two billion of them.
+func (p *Plan) arrange(set Set, seen Observed, now time.Time) (taken, condemned []place) {
 	for _, pod := range seen.Mine {
 		ordinal, ok := ordinalOf(set.Name, pod.Name)
 		if !ok {
 			continue
 		}
-		at := place{Place: Place{Ordinal: ordinal}, pod: pod, state: p.stateOf(set, seen, pod, now)}
+		at := place{Place: set.place(ordinal), pod: pod, state: p.stateOf(set, seen, pod, now)}
 		p.count(set, at)
 		if i := ordinal - set.Start; i >= 0 && i < set.Replicas {
-			at.Revision = places[i].Revision
 			at.outdated = !set.OnDelete && i >= set.Partition && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != set.Update
-			places[i] = at
+			taken = append(taken, at)
 		} else {
 			condemned = append(condemned, at)
 		}
 	}
+	slices.SortFunc(taken, func(a, b place) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
 	slices.SortFunc(condemned, func(a, b place) int { return cmp.Compare(b.Ordinal, a.Ordinal) })
 	n := int32(set.Replicas)
 	p.Updated = p.Counts.Updated == n && p.Counts.Ready == n && p.Counts.Replicas == n
-	return places, condemned
+	return taken, condemned
+}
+
+// place returns an ordinal with the revision of a pod to create there.
+func (s Set) place(ordinal int) Place {
+	if !s.OnDelete && ordinal-s.Start < s.Partition {
+		return Place{ordinal, s.Current}
+	}
+	return Place{ordinal, s.Update}
+}
+
+// places yields all places in the order of ordinals, with the pods of the taken ones.
+func (s Set) places(taken []place) iter.Seq[place] {
+	return func(yield func(place) bool) {
+		for i := range s.Replicas {
+			at := place{Place: s.place(s.Start + i), state: missing}
+			if len(taken) > 0 && taken[0].Ordinal == at.Ordinal {
+				at, taken = taken[0], taken[1:]
+			}
+			if !yield(at) {
+				return
+			}
+		}
+	}
 }
 
 func (p *Plan) stateOf(set Set, seen Observed, pod *corev1.Pod, now time.Time) state {
@@ -222,8 +239,8 @@ func (p *Plan) count(set Set, at place) {
 
 // advance takes the next step at the lowest place that needs one, and reports whether all places are
 // done: none needs a step or must be waited for.
-func (p *Plan) advance(set Set, places []place) bool {
-	for _, at := range places {
+func (p *Plan) advance(set Set, taken []place) bool {
+	for at := range set.places(taken) {
 		switch at.state {
 		case available:
 			if mountsClaims(at.pod, set.Claims) {
@@ -241,18 +258,24 @@ func (p *Plan) advance(set Set, places []place) bool {
 	return true
 }
 
-// fill gives every place a pod, and reports whether all existing pods are complete.
-func (p *Plan) fill(set Set, places []place) bool {
-	for _, at := range places {
+// fill gives places a pod, a burst of them at a time, and reports whether all existing pods are complete.
+func (p *Plan) fill(set Set, taken []place) bool {
+	for _, at := range taken {
 		switch at.state {
-		case missing:
-			p.Create = append(p.Create, at.Place)
 		case finished:
 			p.remove(at)
-		case leaving, unready, young, available:
+		case missing, leaving, unready, young, available:
 			if !mountsClaims(at.pod, set.Claims) {
 				p.Incomplete = append(p.Incomplete, at.pod)
 			}
+		}
+	}
+	for at := range set.places(taken) {
+		if len(p.Create) == burst || len(taken)+len(p.Create) == set.Replicas {
+			break
+		}
+		if at.state == missing {
+			p.Create = append(p.Create, at.Place)
 		}
 	}
 	return len(p.Incomplete) == 0
@@ -281,18 +304,16 @@ func (p *Plan) remove(at place) {
 // update deletes pods of other revisions, the highest ordinal first, as long as at most
 // MaxUnavailable of all pods are unavailable. With Parallel, pods that are unavailable already
 // are deleted first, all of them: a template that never becomes ready can be rolled back.
-func (p *Plan) update(set Set, places []place) {
-	unavailable := 0
-	for _, at := range slices.Backward(places) {
+func (p *Plan) update(set Set, taken []place) {
+	unavailable := set.Replicas
+	for _, at := range slices.Backward(taken) {
 		if at.state == available {
-			continue
-		}
-		unavailable++
-		if set.Parallel && at.outdated && (at.state == unready || at.state == young) {
+			unavailable--
+		} else if set.Parallel && at.outdated && (at.state == unready || at.state == young) {
 			p.remove(at)
 		}
 	}
-	for _, at := range slices.Backward(places) {
+	for _, at := range slices.Backward(taken) {
 		if at.outdated && at.state == available && unavailable < set.MaxUnavailable {
 			p.remove(at)
 			unavailable++

@@ -2,6 +2,8 @@ package statefulset
 
 import (
 	"fmt"
+	"math"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -285,5 +287,60 @@ func TestParallelSetCreatesABurstOfPods(t *testing.T) {
 	p := Decide(parallel(func(s *Set) { s.Replicas = 3 * burst }), Observed{}, now)
 	if len(p.Create) != burst || p.Create[burst-1].Ordinal != burst-1 {
 		t.Errorf("%d pods at once, want the first %d", len(p.Create), burst)
+	}
+}
+
+// allocated returns how many bytes a function allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// A set may desire more pods than fit in memory, whether they exist or not: a step depends on the pods that exist.
+func TestLargestSetCostsNoMoreThanItsPods(t *testing.T) {
+	largest := func(s *Set) { s.Start, s.Replicas = math.MaxInt32, math.MaxInt32 }
+	last := math.MaxInt32 + math.MaxInt32 - 1
+	updating := func(s *Set) { largest(s); s.Update = "B" }
+	pod := func(ordinal int, what string) string { return strconv.Itoa(ordinal) + what }
+	first, second := pod(math.MaxInt32, "A+"), pod(math.MaxInt32+1, "A+")
+	burstOf := func(from int, revision string) string {
+		var words []string
+		for i := range burst {
+			words = append(words, fmt.Sprintf("create %d%s", from+i, revision))
+		}
+		return strings.Join(words, ", ")
+	}
+	for _, d := range []decision{
+		{"the first", ordered(largest), "", "create 2147483647A"},
+		{"the next", ordered(largest), first + " " + second, "create 2147483649A"},
+		{"a gap before the last", ordered(largest), first + " " + pod(last, "A+"), "create 2147483648A"},
+		{"below the first", ordered(largest), "0A+ " + first, "create 2147483648A"},
+		{"below the partition", ordered(func(s *Set) { updating(s); s.Partition = math.MaxInt32 }), first, "create 2147483648A"},
+		{"from the partition on", ordered(func(s *Set) { updating(s); s.Partition = 1 }), first, "create 2147483648B"},
+		{"parallel", parallel(largest), first + " " + pod(last, "A+"), burstOf(math.MaxInt32+1, "A")},
+		{"parallel, in an update", parallel(updating), first + " " + pod(last, "C-"), burstOf(math.MaxInt32+1, "B") + ", delete 4294967293"},
+		{
+			"parallel, all may be unavailable",
+			parallel(func(s *Set) { updating(s); s.MaxUnavailable = math.MaxInt32 }),
+			first + " " + second,
+			burstOf(math.MaxInt32+2, "B") + ", delete 2147483648, delete 2147483647",
+		},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			seen := seenPods(t, d.pods)
+			var p Plan
+			if bytes := allocated(func() { p = Decide(d.set, seen, now) }); bytes > 1<<20 {
+				t.Errorf("%d bytes are allocated", bytes)
+			}
+			if got := steps(p); got != d.want {
+				t.Errorf("Decide with %q: %q, want %q", d.pods, got, d.want)
+			}
+			if p.Updated {
+				t.Error("the update counts as complete")
+			}
+		})
 	}
 }
