@@ -38,6 +38,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -222,7 +223,7 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 		if shutdown {
 			return
 		}
-		requeueAfter, err := c.Reconcile(ctx, key)
+		requeueAfter, err := c.reconcile(ctx, key)
 		if requeueAfter > 0 {
 			queue.AddAfter(key, requeueAfter)
 		}
@@ -240,6 +241,17 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 		queue.Done(key)
 		c.load.ended.Add(1)
 	}
+}
+
+// reconcile returns a panic as an error. The object that has caused it would otherwise end the control plane, again at each
+// start.
+func (c *Controller) reconcile(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			requeueAfter, err = 0, fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return c.Reconcile(ctx, key)
 }
 
 // IgnoreNotFound returns nil for a NotFound error, and any other error unchanged.

@@ -79,7 +79,7 @@ func TestMatchingOwners(t *testing.T) {
 	}
 }
 
-// Errors that a lagging cache explains are logged at debug level; all others are warnings.
+// Errors that a lagging cache explains are logged at debug level; all others are warnings, panics among them.
 func TestLogLevelOfErrors(t *testing.T) {
 	pods := corev1.Resource("pods")
 	for name, c := range map[string]struct {
@@ -95,6 +95,7 @@ func TestLogLevelOfErrors(t *testing.T) {
 			fmt.Errorf("delete: %w", errors.Join(apierrors.NewConflict(pods, "a", nil), apierrors.NewForbidden(pods, "b", nil))), "level=WARN",
 		},
 		"no answer": {errors.New("connection reset"), "level=WARN"},
+		"a panic":   {nil, "panic: no such index"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -106,6 +107,9 @@ func TestLogLevelOfErrors(t *testing.T) {
 					if calls++; calls == 2 {
 						queue.ShutDown()
 						return 0, nil
+					}
+					if c.err == nil {
+						panic("no such index")
 					}
 					return 0, c.err
 				}}

@@ -107,7 +107,9 @@ func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 			return err
 		}
 		if r == nil {
-			a.runtime.Forget(uid)
+			if !a.runtime.Observe(uid).Unknown {
+				a.runtime.Forget(uid)
+			}
 			return nil
 		}
 		calm := a.reconciling(r.pod)
@@ -116,6 +118,9 @@ func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 			return err
 		}
 		plan, observed := a.decide(r, !found, rejection)
+		if observed.Unknown {
+			return nil // the runtime reports a change when it can describe the pod
+		}
 		a.record(r.pod, plan.Events)
 		if a.begin(ctx, r, plan.Steps); r.hasChanged() {
 			continue

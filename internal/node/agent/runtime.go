@@ -38,7 +38,7 @@ type Runtime interface {
 	// Known returns the pods that have a sandbox, containers or files on the node.
 	Known() []types.UID
 	// Forget is called for a pod that is no longer in the API and for which Observe returns
-	// nothing. If files of the pod keep it in Known, Forget removes them.
+	// nothing, not even Unknown. If files of the pod keep it in Known, Forget removes them.
 	Forget(uid types.UID)
 	// Do begins a step for a pod, and calls done when the step has ended, which may be before Do
 	// returns. The error of Start is a lifecycle.StartError if the pod's status has a reason for

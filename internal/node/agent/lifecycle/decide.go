@@ -33,6 +33,9 @@ type Rejection struct {
 // Decide decides what to do about a pod. It records the steps of the plan in m as begun. The caller
 // carries them out and reports their results with m.Finished.
 func Decide(in Input, m *State) Plan {
+	if in.Observed.Unknown {
+		return Plan{Status: in.Pod.Status}
+	}
 	d := &decision{in: in, state: m, containers: containersOf(in.Pod, &in.Observed, m)}
 	d.judge()
 	d.intent = d.intend()

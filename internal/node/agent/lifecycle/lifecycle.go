@@ -30,6 +30,8 @@ import (
 
 // Observed is the state of a pod in the runtime.
 type Observed struct {
+	// Unknown means that the runtime has the pod, or may have it, and cannot describe it yet. No decision is possible.
+	Unknown bool
 	Sandbox Sandbox
 	// Instances are the containers in the runtime, dead ones included, in any order.
 	Instances []Instance

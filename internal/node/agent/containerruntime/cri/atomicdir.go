@@ -49,7 +49,7 @@ func write(dir string, files []file, of owners) (changed bool, err error) {
 		return false, err
 	}
 	if err := fill(next, files, of); err != nil {
-		return false, errors.Join(err, os.RemoveAll(next))
+		return false, errors.Join(err, removeTree(next))
 	}
 	temporary := filepath.Join(dir, newDataLink)
 	if err := missingIsFine(os.Remove(temporary)); err != nil {
@@ -99,7 +99,7 @@ func holds(dir string, files []file, of owners) bool {
 	for _, f := range files {
 		at := filepath.Join(dir, f.path)
 		info, err := os.Lstat(at)
-		if err != nil || info.Mode() != f.modeFor(of) {
+		if err != nil || info.Mode() != f.modeFor(of) || info.Size() != int64(len(f.data)) {
 			return false
 		}
 		if data, err := os.ReadFile(at); err != nil || !bytes.Equal(data, f.data) {
@@ -126,7 +126,7 @@ func link(dir string, files []file) error {
 		case wanted[e.Name()] && e.Type() == fs.ModeSymlink:
 			delete(wanted, e.Name())
 		default: // also a file from before links were used
-			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}
@@ -147,7 +147,7 @@ func sweep(dir, current string) error {
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), dataPrefix) && e.Name() != current {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+			err = errors.Join(err, removeTree(filepath.Join(dir, e.Name())))
 		}
 	}
 	return err

@@ -81,6 +81,7 @@ type Runtime struct {
 	cache         *podCache
 
 	issuers issuers
+	records *imageRecords
 
 	mu       sync.Mutex
 	stopped  bool                               // guarded by mu; no further step may begin
@@ -90,10 +91,11 @@ type Runtime struct {
 	pulls    map[startKey]context.CancelFunc    // guarded by mu; they end the pulls of starts that are under way
 	troubles map[types.UID]trouble              // guarded by mu; why the volumes of a pod are not up to date
 	mending  map[string]struct{}                // guarded by mu; the containers that mend stops
-	asked    bool                               // guarded by mu; Run asks the runtime once a second
-	answered time.Time                          // guarded by mu; when the runtime last answered, at the earliest the begin of Run
+	looks    looks
+	asked    bool      // guarded by mu; Run asks the runtime once a second
+	answered time.Time // guarded by mu; when the runtime last answered, at the earliest the begin of Run
 
-	files sync.Mutex // held while volumes of API objects are written or removed
+	files podLocks // held while the files of a pod are written or removed
 }
 
 // services are the two services of the CRI.
@@ -150,16 +152,23 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
+	records, err := openImageRecords(kept.images())
+	if err != nil {
+		return nil, err
+	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
 		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, failures: pace.NewFailures(c.Logger, c.Clock), cache: newPodCache(),
-		issuers: issuers{newTokens(c.Objects, c.Clock), newCertificates(c.Objects, c.Clock)}, pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{}, mending: map[string]struct{}{},
+		issuers: issuers{newTokens(c.Objects, c.Clock), newCertificates(c.Objects, c.Clock)}, pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{}, mending: map[string]struct{}{}, looks: newLooks(), records: records,
 	}
-	if _, err := r.look(ctx); err != nil {
+	if err := r.firstLook(ctx); err != nil {
 		return nil, err
+	}
+	if err := records.resume(func() ([]*runtimeapi.Image, error) { return s.images.ListImages(ctx, nil) }, c.Clock.Now()); err != nil {
+		r.failures.Warn(ctx, "interrupted pulls of images not completed", "images", err)
 	}
 	return r, nil
 }
@@ -225,6 +234,8 @@ func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	var background sync.WaitGroup
 	background.Go(func() { r.keepFollowing(ctx) })
 	background.Go(func() { r.keepRotating(ctx) })
+	background.Go(func() { r.every(ctx, followEvery, r.clean) }) // a large volume delays no update
+	background.Go(func() { r.every(ctx, pruneEvery, r.pruneImages) })
 	defer background.Wait()
 	answers := true
 	for {
@@ -250,99 +261,6 @@ func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 			changed(uid)
 		}
 	}
-}
-
-// look refreshes the pods whose listing differs from the cached one.
-func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
-	listings, err := r.listings(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	for _, uid := range r.cache.differing(listings) {
-		if err := r.refresh(ctx, uid); err != nil {
-			return changed, err
-		}
-		changed = append(changed, uid)
-	}
-	return changed, nil
-}
-
-// listings returns the sandboxes and containers of all pods, or of one, with their states.
-func (r *Runtime) listings(ctx context.Context, of types.UID) (map[types.UID]listing, error) {
-	selector := r.store.labels()
-	if of != "" {
-		selector[labelPodUID] = string(of)
-	}
-	sandboxes, err := r.containers.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
-	r.hear(err)
-	if err != nil {
-		return nil, fmt.Errorf("list the sandboxes: %w", err)
-	}
-	containers, err := r.containers.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
-	r.hear(err)
-	if err != nil {
-		return nil, fmt.Errorf("list the containers: %w", err)
-	}
-	return listingsOf(sandboxes, containers), nil
-}
-
-// refresh reads the state of a pod again.
-func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
-	turn := r.cache.turn()
-	listings, err := r.listings(ctx, uid)
-	if err != nil {
-		return err
-	}
-	seen := cachedPod{listing: listings[uid]}
-	if current := seen.sandbox(); current != nil {
-		answer, err := r.containers.PodSandboxStatus(ctx, current.Id, false)
-		r.hear(err)
-		if err != nil && !isNotFound(err) {
-			return fmt.Errorf("read the status of sandbox %s: %w", current.Id, err)
-		} else if err == nil {
-			seen.observed.Sandbox = observedSandbox(answer.GetStatus(), r.hostIPs)
-		}
-	}
-	for _, c := range seen.containers {
-		answer, err := r.containers.ContainerStatus(ctx, c.Id, false)
-		r.hear(err)
-		if isNotFound(err) {
-			continue
-		} else if err != nil {
-			return fmt.Errorf("read the status of container %s: %w", c.Id, err)
-		}
-		r.mend(ctx, answer.GetStatus())
-		if instance, ok := observedInstance(r.name, answer.GetStatus(), r.clock.Now()); ok {
-			r.addMessage(ctx, uid, &instance, answer.GetStatus().GetAnnotations())
-			seen.observed.Instances = append(seen.observed.Instances, instance)
-		}
-	}
-	r.cache.publish(uid, turn, seen)
-	return nil
-}
-
-// mend stops a container in an unknown state. It does not wait for the result, which the next look shows: the runtime may
-// take minutes to fail, and answers other requests meanwhile.
-func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
-	if s.GetState() != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	id := s.GetId()
-	if _, begun := r.mending[id]; begun || r.stopped {
-		return
-	}
-	r.mending[id] = struct{}{}
-	r.steps.Go(func() {
-		err := r.containers.StopContainer(ctx, id, 0)
-		r.mu.Lock()
-		delete(r.mending, id)
-		r.mu.Unlock()
-		if err != nil {
-			r.log.WarnContext(ctx, "container in an unknown state not ended", "container", s.GetMetadata().GetName(), "id", id, "error", err)
-		}
-	})
 }
 
 // quiet keeps gRPC from logging errors that its callers report.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,29 +42,27 @@ func (r *Runtime) current(uid types.UID) *corev1.Pod {
 
 // prepare creates the volumes of a pod.
 func (r *Runtime) prepare(of *corev1.Pod, m *references) error {
-	r.files.Lock()
-	defer r.files.Unlock()
+	defer r.files.lock(of.UID)()
 	return r.store.prepare(of, m)
 }
 
 // removeFiles removes the volumes and logs of a pod.
 func (r *Runtime) removeFiles(uid types.UID) error {
 	r.drop(uid)
-	r.files.Lock()
-	defer r.files.Unlock()
+	defer r.files.lock(uid)()
 	return r.store.remove(uid)
 }
 
 // removeVolumes removes the volumes of a pod whose containers have ended and will not run again. An error does not keep the
-// pod from ending: follow tries again.
+// pod from ending: clean tries again.
 func (r *Runtime) removeVolumes(ctx context.Context, of *corev1.Pod) {
 	if of.UID == "" || !r.store.hasVolumes(of.UID) {
 		return
 	}
 	r.issuers.forget(of.UID)
-	r.files.Lock()
+	unlock := r.files.lock(of.UID)
 	err := r.store.removeVolumes(of.UID)
-	r.files.Unlock()
+	unlock()
 	if name := of.Namespace + "/" + of.Name; err != nil {
 		r.failures.Warn(ctx, "volumes of a finished pod not removed", name, err, "pod", name)
 	}
@@ -72,8 +71,9 @@ func (r *Runtime) removeVolumes(ctx context.Context, of *corev1.Pod) {
 // hasEnded reports whether a pod has its final phase and no container that is alive. A final phase alone proves
 // nothing: any client with the permission can write it.
 func (r *Runtime) hasEnded(pod *corev1.Pod) bool {
-	return (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) &&
-		!slices.ContainsFunc(r.Observe(pod.UID).Instances, func(i lifecycle.Instance) bool { return i.Alive() })
+	seen := r.Observe(pod.UID)
+	return (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) && !seen.Unknown &&
+		!slices.ContainsFunc(seen.Instances, func(i lifecycle.Instance) bool { return i.Alive() })
 }
 
 // keepFollowing follows until ctx ends.
@@ -81,37 +81,48 @@ func (r *Runtime) keepFollowing(ctx context.Context) {
 	if r.objects == nil {
 		return
 	}
-	ticker := r.clock.NewTicker(followEvery)
+	r.every(ctx, followEvery, r.follow)
+}
+
+// every calls work at an interval until ctx ends.
+func (r *Runtime) every(ctx context.Context, interval time.Duration, work func(context.Context)) {
+	ticker := r.clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
-			r.follow(ctx)
+			work(ctx)
+		}
+	}
+}
+
+// seenPods returns all pods as last seen in the API.
+func (r *Runtime) seenPods() []*corev1.Pod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.pods))
+}
+
+// clean removes the volumes of pods that have ended without a sandbox to stop, or before an agent stopped it.
+func (r *Runtime) clean(ctx context.Context) {
+	for _, pod := range r.seenPods() {
+		if ctx.Err() == nil && r.hasEnded(pod) {
+			r.removeVolumes(ctx, pod)
 		}
 	}
 }
 
 // follow updates the volumes of API objects of all running pods. It reads each object once, even if several pods refer
-// to it. It removes the volumes of pods that have ended without a sandbox to stop, or before an agent stopped it.
+// to it.
 func (r *Runtime) follow(ctx context.Context) {
-	r.mu.Lock()
-	pods := make([]*corev1.Pod, 0, len(r.pods))
-	for _, pod := range r.pods {
-		pods = append(pods, pod)
-	}
-	r.mu.Unlock()
 	once := &onceObjects{Objects: r.objects}
-	for _, pod := range pods {
+	for _, pod := range r.seenPods() {
 		if ctx.Err() != nil {
 			return
 		}
-		if r.hasEnded(pod) {
-			r.removeVolumes(ctx, pod)
-			continue
-		}
-		if pod.DeletionTimestamp != nil || !hasFiles(pod) || !r.Observe(pod.UID).Sandbox.Ready {
+		if pod.DeletionTimestamp != nil || !hasFiles(pod) || r.hasEnded(pod) || !r.Observe(pod.UID).Sandbox.Ready {
 			continue
 		}
 		r.report(ctx, pod, r.followPod(ctx, once, pod))
@@ -122,8 +133,7 @@ func (r *Runtime) follow(ctx context.Context) {
 func (r *Runtime) followPod(ctx context.Context, objects Objects, pod *corev1.Pod) error {
 	pod = withLimits(r.withAddresses(pod), r.capacity)
 	found := gatherVolumes(ctx, objects, r.issuers, pod)
-	r.files.Lock()
-	defer r.files.Unlock()
+	defer r.files.lock(pod.UID)()
 	if r.current(pod.UID) == nil || !r.store.hasVolumes(pod.UID) {
 		return nil // they have been removed
 	}

@@ -246,7 +246,7 @@ func TestFinishedPodFreesItsVolumes(t *testing.T) {
 	ended := pod.DeepCopy()
 	ended.Status.Phase = corev1.PodFailed
 	r.Update(ended)
-	r.follow(t.Context())
+	r.clean(t.Context())
 	hasVolumes("a container is alive", true)
 
 	before := r.Observe(pod.UID)
@@ -265,6 +265,6 @@ func TestFinishedPodFreesItsVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	hasVolumes("made again", true)
-	r.follow(t.Context())
+	r.clean(t.Context())
 	hasVolumes("ended without a sandbox", false)
 }

@@ -51,8 +51,11 @@ func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Sta
 		return err
 	}
 	err := r.handle(ctx, subject{of, c, r.name + "://" + id}, c.Lifecycle.PostStart, 0)
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
 		return err // an agent that is stopping leaves the container alone
+	case errors.Is(err, errEnded): // there is nothing to stop
+		return lifecycle.StartError{Reason: lifecycle.PostStartHookError, Err: fmt.Errorf("postStart hook: %w", err)}
 	}
 	return lifecycle.StartError{
 		Reason: lifecycle.PostStartHookError,
@@ -71,17 +74,40 @@ func (r *Runtime) stopAfterHook(ctx context.Context, of *corev1.Pod, s lifecycle
 	return r.stop(ctx, id, max(grace-r.clock.Since(began), lifecycle.LeastGrace))
 }
 
-// handle runs a hook. There is no time limit if within is 0.
+// errEnded is the cause of the end of a hook or a probe whose instance has ended.
+var errEnded = errors.New("the container has ended")
+
+// whileAlive returns a context that ends when an instance ends, with the cause errEnded. A hook or a probe must not
+// outlive its instance: a server that never answers would keep the pod. The caller calls stop at the end.
+func (r *Runtime) whileAlive(ctx context.Context, of subject) (alive context.Context, stop func()) {
+	alive, cancel := context.WithCancelCause(ctx)
+	ignore := r.cache.onEnd(of.pod.UID, of.id, func() { cancel(errEnded) })
+	return alive, func() {
+		ignore()
+		cancel(nil)
+	}
+}
+
+// handle runs a hook. There is no time limit if within is 0. The error wraps errEnded if the hook was cancelled because
+// its instance has ended.
 func (r *Runtime) handle(ctx context.Context, of subject, h *corev1.LifecycleHandler, within time.Duration) error {
+	ctx, stop := r.whileAlive(ctx, of)
+	defer stop()
+	var err error
 	switch {
 	case h.Exec != nil:
-		return r.exec(ctx, of.id, h.Exec.Command, within)
+		err = r.exec(ctx, of.id, h.Exec.Command, within)
 	case h.HTTPGet != nil:
-		return r.call(ctx, of, h.HTTPGet)
+		err = r.call(ctx, of, h.HTTPGet)
 	case h.Sleep != nil:
-		return r.sleep(ctx, of, time.Duration(h.Sleep.Seconds)*time.Second)
+		err = r.sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+	default:
+		err = errors.New("this kind of hook is not supported by this node")
 	}
-	return errors.New("this kind of hook is not supported by this node")
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errEnded) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 // call runs a hook by an HTTP request. Any response is a success, whatever its status, as it is for a kubelet. A server
@@ -115,23 +141,18 @@ func said(stdout, stderr []byte) []byte {
 	return bytes.ToValidUTF8(all[:min(len(all), mostOutput)], nil)
 }
 
-// sleep waits for the given time, or until the instance ends.
-func (r *Runtime) sleep(ctx context.Context, of subject, d time.Duration) error {
+// sleep waits for the given time, or until the instance ends, which is no error.
+func (r *Runtime) sleep(ctx context.Context, d time.Duration) error {
 	timer := r.clock.NewTimer(d)
 	defer timer.Stop()
-	ticker := r.clock.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-timer.C():
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		if errors.Is(context.Cause(ctx), errEnded) {
 			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C():
-			if !r.cache.instance(of.pod.UID, of.id).Alive() {
-				return nil
-			}
 		}
+		return ctx.Err()
 	}
 }
 

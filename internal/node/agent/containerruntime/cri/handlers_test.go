@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilexec "k8s.io/utils/exec"
 
@@ -101,5 +103,111 @@ func TestHookOfAnAgentThatStops(t *testing.T) {
 	}
 	if len(f.stops) != 0 {
 		t.Errorf("it was stopped with timeouts %v", f.stops)
+	}
+}
+
+// unanswered returns the address of a server that answers no request, and a channel with an element for each.
+func unanswered(t *testing.T) (port intstr.IntOrString, asked <-chan struct{}) {
+	t.Helper()
+	requests := make(chan struct{}, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		requests <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	at, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return intstr.Parse(at.Port()), requests
+}
+
+// hanging is a runtime whose commands do not end.
+type hanging struct {
+	*fake
+
+	commands chan struct{} // has an element for each
+}
+
+// ExecSync implements internalapi.ContainerManager.
+func (h hanging) ExecSync(ctx context.Context, _ string, _ []string, _ time.Duration) (stdout, stderr []byte, err error) {
+	h.commands <- struct{}{}
+	<-ctx.Done()
+	return nil, nil, ctx.Err()
+}
+
+// TestHooksAndProbesEndWithTheirContainer checks that a hook or a probe without an answer ends when its container has
+// ended. The container is not stopped again, and nothing is kept that waits for its end.
+func TestHooksAndProbesEndWithTheirContainer(t *testing.T) {
+	port, asked := unanswered(t)
+	f := hanging{newFake(), make(chan struct{}, 10)}
+	get := &corev1.HTTPGetAction{Path: "/", Port: port}
+	command := &corev1.ExecAction{Command: []string{"sleep", "inf"}}
+	for name, test := range map[string]struct {
+		hook  *corev1.LifecycleHandler
+		probe *corev1.ProbeHandler
+		begun <-chan struct{}
+	}{
+		"postStart by HTTP":    {hook: &corev1.LifecycleHandler{HTTPGet: get}, begun: asked},
+		"postStart by command": {hook: &corev1.LifecycleHandler{Exec: command}, begun: f.commands},
+		"probe by HTTP":        {probe: &corev1.ProbeHandler{HTTPGet: get}, begun: asked},
+		"probe by command":     {probe: &corev1.ProbeHandler{Exec: command}, begun: f.commands},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.stops = nil
+			r, err := open(t.Context(), Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}, services{f, f.images})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod := aPod()
+			pod.UID, pod.Spec.HostNetwork = types.UID(name), true
+			c := &pod.Spec.Containers[0]
+			if test.hook != nil {
+				c.Lifecycle = &corev1.Lifecycle{PostStart: test.hook, PreStop: test.hook}
+			}
+			mustDo(t, r, pod, lifecycle.CreateSandbox{})
+			ended := make(chan error, 1)
+			var step lifecycle.Step = lifecycle.Start{Container: "c"}
+			if test.probe != nil {
+				mustDo(t, r, pod, step)
+				c.LivenessProbe = &corev1.Probe{ProbeHandler: *test.probe, TimeoutSeconds: 1 << 30}
+				step = lifecycle.Probe{ID: r.Observe(pod.UID).Instances[0].ID, Container: "c", Kind: lifecycle.Liveness}
+			}
+			r.Do(t.Context(), pod, step, func(err error) { ended <- err })
+			<-test.begun
+			mustDo(t, r, pod, lifecycle.Kill{ID: r.Observe(pod.UID).Instances[0].ID, Container: "c"})
+			eventually.Holds(t, "it ends", func() bool { return len(ended) == 1 })
+			err = <-ended
+			if known, ok := errors.AsType[lifecycle.StartError](err); test.hook != nil && (!ok || known.Reason != lifecycle.PostStartHookError) {
+				t.Errorf("the start: %v", err)
+			}
+			if test.probe != nil && !isUndecided(err) {
+				t.Errorf("the probe: %v", err)
+			}
+			if !slices.Equal(f.stops, []int64{0}) {
+				t.Errorf("it was stopped with timeouts %v", f.stops)
+			}
+			r.cache.mu.Lock()
+			defer r.cache.mu.Unlock()
+			if n := len(r.cache.endings); n != 0 {
+				t.Errorf("%d wait for ends of instances", n)
+			}
+		})
+	}
+}
+
+// TestSleepEndsWithItsContainer checks that a sleep whose container ends is a success.
+func TestSleepEndsWithItsContainer(t *testing.T) {
+	f, pod := newFake(), aPod()
+	pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1 << 30}}}
+	r := f.open(t, t.TempDir())
+	mustDo(t, r, pod, lifecycle.CreateSandbox{})
+	ended := make(chan error, 1)
+	r.Do(t.Context(), pod, lifecycle.Start{Container: "c"}, func(err error) { ended <- err })
+	eventually.Holds(t, "the container runs", func() bool { return len(r.Observe(pod.UID).Instances) == 1 })
+	mustDo(t, r, pod, lifecycle.Kill{ID: r.Observe(pod.UID).Instances[0].ID, Container: "c"})
+	eventually.Holds(t, "the hook ends", func() bool { return len(ended) == 1 })
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -34,8 +34,7 @@ func (r *Runtime) mountHosts(of *corev1.Pod, c *corev1.Container) (*runtimeapi.M
 		}
 	}
 	path := r.store.hosts(of.UID)
-	r.files.Lock()
-	defer r.files.Unlock()
+	defer r.files.lock(of.UID)()
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
 	if err == nil {
 		err = writeInPlace(path, hostsFile(of, host))
@@ -44,17 +43,6 @@ func (r *Runtime) mountHosts(of *corev1.Pod, c *corev1.Container) (*runtimeapi.M
 		return nil, fmt.Errorf("write the hosts file: %w", err)
 	}
 	return &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: path}, nil
-}
-
-// writeInPlace writes a file that may be mounted in containers. They would not see a new file in its place.
-func writeInPlace(path string, text []byte) error {
-	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, text) {
-		return nil
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return err
-	}
-	return os.Chmod(path, 0o644)
 }
 
 // hosts returns the path of a pod's hosts file.

@@ -77,6 +77,7 @@ func (h listing) sameAs(other listing) bool {
 
 func (h listing) empty() bool { return len(h.sandboxes) == 0 && len(h.containers) == 0 }
 
+// cachedPod is the state of a pod. Its observed state is unknown if it has never been described.
 type cachedPod struct {
 	listing
 	observed lifecycle.Observed
@@ -92,9 +93,13 @@ type podCache struct {
 	mu    sync.Mutex
 	turns uint64                  // guarded by mu, like all fields below
 	pods  map[types.UID]cachedPod // including pods without sandbox and containers, until they are forgotten
+
+	endings map[types.UID]map[*ending]struct{} // who waits for the ends of instances
 }
 
-func newPodCache() *podCache { return &podCache{pods: map[types.UID]cachedPod{}} }
+func newPodCache() *podCache {
+	return &podCache{pods: map[types.UID]cachedPod{}, endings: map[types.UID]map[*ending]struct{}{}}
+}
 
 // turn is called before the state of a pod is read.
 func (c *podCache) turn() uint64 {
@@ -111,6 +116,58 @@ func (c *podCache) publish(uid types.UID, turn uint64, s cachedPod) {
 	if turn > c.pods[uid].turn {
 		s.turn = turn
 		c.pods[uid] = s
+		c.tellLocked(uid)
+	}
+}
+
+// ending waits for the end of an instance.
+type ending struct {
+	id   string
+	tell func()
+}
+
+// onEnd calls tell once when an instance has ended or is gone, at once if that is so already. tell must not block. The
+// caller calls stop when it waits no longer. The instance of a pod that has not been described yet counts as alive.
+func (c *podCache) onEnd(uid types.UID, id string, tell func()) (stop func()) {
+	e := &ending{id, tell}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.endings[uid] == nil {
+		c.endings[uid] = map[*ending]struct{}{}
+	}
+	c.endings[uid][e] = struct{}{}
+	if s, known := c.pods[uid]; known && !s.observed.Unknown {
+		c.tellLocked(uid)
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.dropLocked(uid, e)
+	}
+}
+
+// tellLocked tells who waits for instances of a pod that are not alive.
+func (c *podCache) tellLocked(uid types.UID) {
+	for e := range c.endings[uid] {
+		if !slices.ContainsFunc(c.pods[uid].observed.Instances, func(i lifecycle.Instance) bool { return i.ID == e.id && i.Alive() }) {
+			e.tell()
+			c.dropLocked(uid, e)
+		}
+	}
+}
+
+func (c *podCache) dropLocked(uid types.UID, e *ending) {
+	if delete(c.endings[uid], e); len(c.endings[uid]) == 0 {
+		delete(c.endings, uid)
+	}
+}
+
+// miss records that the runtime has failed to describe a pod. What was published of it before stays.
+func (c *podCache) miss(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.pods[uid]; !known {
+		c.pods[uid] = cachedPod{observed: lifecycle.Observed{Unknown: true}}
 	}
 }
 
@@ -118,6 +175,7 @@ func (c *podCache) forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pods, uid)
+	c.tellLocked(uid)
 }
 
 func (c *podCache) find(uid types.UID) cachedPod {
@@ -132,13 +190,13 @@ func (c *podCache) observe(uid types.UID) lifecycle.Observed {
 	return o
 }
 
-// known returns the pods that have a sandbox or containers.
+// known returns the pods that have a sandbox or containers, or may have.
 func (c *podCache) known() []types.UID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var uids []types.UID
 	for uid, s := range c.pods {
-		if !s.empty() {
+		if !s.empty() || s.observed.Unknown {
 			uids = append(uids, uid)
 		}
 	}
@@ -156,7 +214,7 @@ func (c *podCache) differing(listings map[types.UID]listing) []types.UID {
 		}
 	}
 	for uid, s := range c.pods {
-		if _, listed := listings[uid]; !listed && !s.empty() {
+		if _, listed := listings[uid]; !listed && (!s.empty() || s.observed.Unknown) {
 			found[uid] = struct{}{}
 		}
 	}

@@ -45,9 +45,11 @@ func (r *Runtime) probe(ctx context.Context, of *corev1.Pod, s lifecycle.Probe) 
 		return lifecycle.UndecidedError{}
 	}
 	within := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
-	err := r.ask(ctx, subject{of, c, s.ID}, p, within)
-	if err != nil && ctx.Err() != nil {
-		return lifecycle.UndecidedError{} // the agent is stopping
+	alive, stop := r.whileAlive(ctx, subject{of, c, s.ID})
+	defer stop()
+	err := r.ask(alive, subject{of, c, s.ID}, p, within)
+	if err != nil && alive.Err() != nil {
+		return lifecycle.UndecidedError{} // the agent is stopping, or the instance has ended
 	}
 	if _, undecided := errors.AsType[lifecycle.UndecidedError](err); err != nil && !undecided {
 		name := of.Namespace + "/" + of.Name

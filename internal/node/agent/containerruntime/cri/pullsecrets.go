@@ -20,11 +20,12 @@ type credential struct {
 	host   string // may have * in its parts
 	path   string // of the images; "" for all
 	secret *runtimeapi.AuthConfig
+	use    secretUse // the pull secret
 }
 
 // pullSecrets reads the pull secrets of a pod. An unreadable or invalid one does not prevent pulls
-// without it: its error is returned with the credentials of the others.
-func pullSecrets(ctx context.Context, objects Objects, of *corev1.Pod) ([]credential, error) {
+// without it: its error is returned with the credentials of the others. key is the key of the hashes of credentials.
+func pullSecrets(ctx context.Context, objects Objects, of *corev1.Pod, key string) ([]credential, error) {
 	var all []credential
 	var failed []error
 	for _, ref := range of.Spec.ImagePullSecrets {
@@ -40,7 +41,10 @@ func pullSecrets(ctx context.Context, objects Objects, of *corev1.Pod) ([]creden
 		if err != nil {
 			failed = append(failed, fmt.Errorf("pull secret %s/%s: %w", of.Namespace, ref.Name, err))
 		}
-		all = append(all, found...)
+		for _, c := range found {
+			c.use = secretUse{Namespace: of.Namespace, Name: ref.Name, UID: secret.UID, Hash: hashOf(key, c.secret)}
+			all = append(all, c)
+		}
 	}
 	return all, errors.Join(failed...)
 }
@@ -138,18 +142,14 @@ func repositoryOf(image string) (host, below string) {
 }
 
 // matching returns the credentials for an image, ordered by the length of their paths, longest first.
-func matching(all []credential, image string) []*runtimeapi.AuthConfig {
+func matching(all []credential, image string) []credential {
 	host, below := repositoryOf(image)
 	fits := slices.DeleteFunc(slices.Clone(all), func(c credential) bool { return !c.covers(host, below) })
 	if len(fits) == 0 && host == defaultRegistry {
 		fits = slices.DeleteFunc(slices.Clone(all), func(c credential) bool { return c.host != defaultRegistryKey || c.path != "" })
 	}
 	slices.SortStableFunc(fits, func(a, b credential) int { return strings.Compare(b.host+"/"+b.path, a.host+"/"+a.path) })
-	secrets := make([]*runtimeapi.AuthConfig, 0, len(fits))
-	for _, c := range fits {
-		secrets = append(secrets, c.secret)
-	}
-	return secrets
+	return fits
 }
 
 // covers reports whether a credential applies to images of a registry below a path. Each * in its

@@ -51,8 +51,8 @@ func TestRegistryKeysMatchImages(t *testing.T) {
 			all = append(all, key(registry))
 		}
 		var got []string
-		for _, secret := range matching(all, test.image) {
-			got = append(got, secret.Username)
+		for _, c := range matching(all, test.image) {
+			got = append(got, c.secret.Username)
 		}
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)

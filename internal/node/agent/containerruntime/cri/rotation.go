@@ -29,16 +29,7 @@ const rotatedAt = "20060102-150405"
 
 // keepRotating rotates large log files until ctx ends.
 func (r *Runtime) keepRotating(ctx context.Context) {
-	ticker := r.clock.NewTicker(rotateEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-			r.rotate(ctx, logSize)
-		}
-	}
+	r.every(ctx, rotateEvery, func(ctx context.Context) { r.rotate(ctx, logSize) })
 }
 
 // rotate rotates the logs of running containers that have at least this size.

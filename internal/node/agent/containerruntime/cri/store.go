@@ -20,6 +20,7 @@ const mostMessage = 4096
 // store is an agent's directory, which only the agent's user may read:
 //
 //	agent-id                              identifies the agent's sandboxes and containers
+//	images                                the pulled images, and who may use them (imagerecords.go)
 //	pods/UID/logs/CONTAINER/ATTEMPT.log   written by the runtime, and ATTEMPT.log.TIME before
 //	pods/UID/ended/CONTAINER/ATTEMPT      termination messages, written by the container
 //	pods/UID/etc-hosts                    the hosts file of its containers
@@ -70,6 +71,9 @@ func writeWhole(path string, data []byte) error {
 // labels returns the labels of everything that this agent creates.
 func (s *store) labels() map[string]string { return map[string]string{labelAgent: s.id} }
 
+// images returns the directory of the records of pulled images.
+func (s *store) images() string { return filepath.Join(s.dir, "images") }
+
 // profiles returns the directory of the seccomp profiles that pods may name.
 func (s *store) profiles() string { return filepath.Join(s.dir, "seccomp") }
 
@@ -103,7 +107,14 @@ func (s *store) makeMessage(uid types.UID, container string, attempt int32) (str
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := missingIsFine(os.Remove(path)); err != nil { // of an instance that did not start
+		return "", err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	if err := file.Close(); err != nil {
 		return "", err
 	}
 	// The container may run as any user. Other users cannot access the directories above.
@@ -112,7 +123,7 @@ func (s *store) makeMessage(uid types.UID, container string, attempt int32) (str
 
 // readMessage returns the end of the termination message of an instance, or "" if it has none.
 func (s *store) readMessage(uid types.UID, container string, attempt int32) string {
-	file, err := os.Open(s.message(uid, container, attempt))
+	file, err := openRegular(s.message(uid, container, attempt), os.O_RDONLY)
 	if err != nil {
 		return ""
 	}
@@ -169,7 +180,7 @@ func (s *store) removeVolumes(uid types.UID) error {
 	if err := s.unbind(uid); err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(s.subpaths(uid)), os.RemoveAll(s.volumes(uid)))
+	return errors.Join(removeTree(s.subpaths(uid)), removeTree(s.volumes(uid)))
 }
 
 func (s *store) remove(uid types.UID) error {
@@ -179,5 +190,5 @@ func (s *store) remove(uid types.UID) error {
 	if err := s.unbind(uid); err != nil {
 		return err
 	}
-	return os.RemoveAll(s.pod(uid))
+	return removeTree(s.pod(uid))
 }

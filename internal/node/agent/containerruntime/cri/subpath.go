@@ -138,7 +138,7 @@ func (s *store) bindPart(uid types.UID, container string, index int, volume, par
 	if err := unmount(at); err != nil { // of an earlier instance of the container
 		return "", err
 	}
-	if err := os.RemoveAll(at); err != nil {
+	if err := removeTree(at); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {

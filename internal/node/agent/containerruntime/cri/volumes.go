@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -136,7 +137,7 @@ func createHostPath(path string, kind corev1.HostPathType) error {
 	case corev1.HostPathDirectoryOrCreate:
 		return os.MkdirAll(path, 0o755)
 	case corev1.HostPathFileOrCreate: // the directory must be there
-		file, err := os.OpenFile(path, os.O_CREATE, 0o644)
+		file, err := os.OpenFile(path, os.O_CREATE|syscall.O_NONBLOCK, 0o644) // a pipe that appears there would block
 		if err != nil {
 			return err
 		}

@@ -11,40 +11,147 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// event is a function to call at a given time. The function acquires the lock itself.
+// eventKind is the kind of an event.
+type eventKind int
+
+const (
+	startDue  eventKind = iota // the start delay of a container is over
+	endDue                     // an instance ends
+	hookDue                    // a preStop hook ends
+	answerDue                  // a step has ended early
+)
+
+// event is due at a given time. It names its subject, whose state is looked up: an event that waits for years must not
+// keep a pod in memory. The subject cancels it when it ends.
 type event struct {
-	at     time.Time
-	happen func()
+	at   time.Time
+	kind eventKind
+	pod  types.UID
+	name string // of the container that starts, or the ID of the instance
+	how  end    // of an instance
+	// answer ends the step of an answerDue, which is always due at once.
+	answer func()
+	index  int // in the queue; -1: it is not in it
 }
 
 // eventQueue is a heap of events, ordered by time.
-type eventQueue []event
+type eventQueue []*event
 
 func (q eventQueue) Len() int           { return len(q) }
 func (q eventQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
-func (q eventQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q eventQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
 
 // Push implements heap.Interface.
-func (q *eventQueue) Push(x any) { *q = append(*q, x.(event)) }
+func (q *eventQueue) Push(x any) {
+	e := x.(*event)
+	e.index = len(*q)
+	*q = append(*q, e)
+}
 
 // Pop implements heap.Interface.
 func (q *eventQueue) Pop() any {
 	last := len(*q) - 1
 	e := (*q)[last]
-	(*q)[last] = event{}
+	(*q)[last] = nil
 	*q = (*q)[:last]
+	e.index = -1
 	return e
 }
 
 // schedule adds an event and wakes Run if the event is now the earliest. The caller holds the lock.
-func (r *Runtime) schedule(e event) {
-	heap.Push(&r.events, e)
+func (r *Runtime) schedule(e event) *event {
+	heap.Push(&r.events, &e)
 	if r.events[0].at.Equal(e.at) {
 		select {
 		case r.wake <- struct{}{}:
 		default:
 		}
 	}
+	return &e
+}
+
+// cancel removes an event from the queue if it is there. The caller holds the lock.
+func (r *Runtime) cancel(e *event) {
+	if e.index >= 0 {
+		heap.Remove(&r.events, e.index)
+	}
+}
+
+// answer ends a step as soon as the lock is free. The caller holds the lock.
+func (r *Runtime) answer(done func(error), err error) {
+	r.schedule(event{at: r.clock.Now(), kind: answerDue, answer: func() { done(err) }})
+}
+
+// discard removes a pod, and all that is scheduled for it. The caller holds the lock.
+func (r *Runtime) discard(uid types.UID) {
+	p := r.pods[uid]
+	if p == nil {
+		return
+	}
+	for container := range p.starting {
+		r.giveUp(uid, container)
+	}
+	for _, run := range p.runs {
+		r.remove(run)
+	}
+	r.addresses.free(p.sandbox.IPs)
+	delete(r.pods, uid)
+}
+
+// remove marks an instance as removed. The caller holds the lock.
+func (r *Runtime) remove(run *instance) {
+	r.settle(run)
+	run.gone = true
+	run.tell()
+}
+
+// settle cancels what is scheduled for an instance that has ended or is removed. The caller holds the lock.
+func (r *Runtime) settle(run *instance) {
+	for _, e := range run.ends {
+		r.cancel(e)
+	}
+	run.ends = nil
+	if h := run.hook; h != nil {
+		run.hook = nil
+		r.cancel(h.event)
+		r.answer(h.done, nil)
+	}
+}
+
+// occur carries out an event that was taken from the queue.
+func (r *Runtime) occur(e *event) {
+	r.mu.Lock()
+	report := r.apply(e)
+	r.mu.Unlock()
+	report()
+}
+
+// apply changes the state as an event says, and returns the function that reports it. The caller holds the lock.
+func (r *Runtime) apply(e *event) (report func()) {
+	switch e.kind {
+	case startDue:
+		if p := r.pods[e.pod]; p != nil && p.starting[e.name] != nil && p.starting[e.name].event == e {
+			begun := r.takeStart(e.pod, e.name)
+			r.start(e.pod, begun)
+			return func() { begun.done(nil) }
+		}
+	case endDue:
+		r.finish(e.pod, e.name, e.how)
+		changed := r.changed
+		return func() { changed(e.pod) }
+	case hookDue:
+		if run := r.alive(e.pod, e.name); run != nil && run.hook != nil && run.hook.event == e {
+			done := run.hook.done
+			run.hook = nil
+			return func() { done(nil) }
+		}
+	case answerDue:
+		return e.answer
+	}
+	return func() {}
 }
 
 // Run implements agent.Runtime: it calls events when they are due.
@@ -86,10 +193,10 @@ func (r *Runtime) happen() time.Time {
 			r.mu.Unlock()
 			return first
 		}
-		e := heap.Pop(&r.events).(event)
+		e := heap.Pop(&r.events).(*event)
 		r.happening = true
 		r.mu.Unlock()
-		e.happen()
+		r.occur(e)
 		r.mu.Lock()
 		r.happening = false
 		r.mu.Unlock()

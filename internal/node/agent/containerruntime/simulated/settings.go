@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // Prefix is the prefix of the pod annotations that determine how containers behave. An annotation
@@ -39,6 +41,9 @@ type settings struct {
 	exitReason                                              string
 	ignoreTerm, failPull                                    bool
 }
+
+// mostQuoted is the number of bytes of an invalid value that an error quotes.
+const mostQuoted = 100
 
 // annotations reads the annotations of a pod that apply to one container.
 type annotations struct {
@@ -130,6 +135,7 @@ func (a *annotations) holds(name string) bool {
 
 func (a *annotations) mistake(name, value, want string) {
 	if a.err == nil {
-		a.err = fmt.Errorf("annotation %s%s of container %s is %q, and not %s", Prefix, name, a.container, value, want)
+		// The text is kept in memory, with each failed probe: a value may have 256 kB.
+		a.err = fmt.Errorf("annotation %s%s of container %s is %q, and not %s", Prefix, name, a.container, ownership.Excerpt(value, mostQuoted), want)
 	}
 }

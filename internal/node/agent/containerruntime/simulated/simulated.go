@@ -35,7 +35,6 @@ type Runtime struct {
 
 	mu        sync.Mutex
 	pods      map[types.UID]*pod // guarded by mu, like all fields below
-	starting  map[startKey]*start
 	addresses addresses
 	events    eventQueue
 	happening bool            // Run is calling an event
@@ -44,18 +43,19 @@ type Runtime struct {
 
 // pod is the state of one pod.
 type pod struct {
-	sandbox lifecycle.Sandbox
-	runs    []*instance
-}
-
-// startKey identifies the start of a container.
-type startKey struct {
-	pod       types.UID
-	container string
+	sandbox  lifecycle.Sandbox
+	runs     []*instance
+	starting map[string]*start // by container
 }
 
 // start is the start of a container that is under way.
-type start struct{ done func(error) }
+type start struct {
+	event     *event
+	step      lifecycle.Start
+	settings  settings
+	resources *corev1.ResourceRequirements
+	done      func(error)
+}
 
 // instance is one simulated run of a container.
 type instance struct {
@@ -66,11 +66,19 @@ type instance struct {
 	dropped  int           // the number of dropped events
 	gone     bool          // it was removed
 	news     chan struct{} // closed when it writes to its log; nil if nobody follows it
+	ends     []*event      // its scheduled ends
+	hook     *hook         // its preStop hook, while it runs
+}
+
+// hook is a preStop hook that is under way.
+type hook struct {
+	event *event
+	done  func(error)
 }
 
 // New returns a runtime that uses the given clock.
 func New(c clock.Clock) *Runtime {
-	return &Runtime{clock: c, wake: make(chan struct{}, 1), pods: map[types.UID]*pod{}, starting: map[startKey]*start{}}
+	return &Runtime{clock: c, wake: make(chan struct{}, 1), pods: map[types.UID]*pod{}}
 }
 
 // ForNode returns a runtime for a node that is alone in its process.
@@ -129,6 +137,7 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 	now := r.clock.Now()
 	switch s := s.(type) {
 	case lifecycle.CreateSandbox:
+		r.discard(of.UID)
 		ip := r.addresses.take()
 		r.pods[of.UID] = &pod{
 			sandbox: lifecycle.Sandbox{ID: string(of.UID), Attempt: s.Attempt, Ready: true, Created: now, IPs: []string{ip}},
@@ -139,13 +148,7 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 			p.sandbox.Ready, p.sandbox.IPs = false, nil
 		}
 	case lifecycle.RemoveSandbox:
-		if p := r.pods[of.UID]; p != nil {
-			r.addresses.free(p.sandbox.IPs)
-			for _, run := range p.runs {
-				run.remove()
-			}
-			delete(r.pods, of.UID)
-		}
+		r.discard(of.UID)
 	case lifecycle.Start:
 		return r.prepare(of, s, done)
 	case lifecycle.Remove:
@@ -154,14 +157,14 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 				if i.ID != s.ID {
 					return false
 				}
-				i.remove()
+				r.remove(i)
 				return true
 			})
 		}
 	case lifecycle.Probe:
 		return false, r.probe(of, s)
 	case lifecycle.PreStop:
-		return r.hook(of, s, done), nil
+		return r.preStop(of, s, done), nil
 	case lifecycle.Signal:
 		r.signal(of.UID, s.ID)
 	case lifecycle.Kill:
@@ -171,70 +174,69 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 			run.Resources = resourcesOf(of, s.Container)
 		}
 	case lifecycle.GiveUp:
-		r.giveUp(startKey{of.UID, s.Container})
+		r.giveUp(of.UID, s.Container)
 	case lifecycle.Delete: // the agent carries it out
 	}
 	return false, nil
 }
 
-// remove marks an instance as removed. The caller holds the lock.
-func (i *instance) remove() {
-	i.gone = true
-	i.tell()
-}
-
 // prepare starts a container, either now or after its start delay.
 func (r *Runtime) prepare(of *corev1.Pod, s lifecycle.Start, done func(error)) (later bool, err error) {
 	set, err := settingsOf(of, s.Container)
+	p := r.pods[of.UID]
 	switch {
 	case err != nil:
 		return false, lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	case set.failPull:
 		return false, lifecycle.StartError{Reason: "ErrImagePull", Err: errors.New("annotation " + Prefix + failPull + " says that there is no such image")}
-	case set.startAfter == 0:
-		return false, r.start(of, s, set)
+	case p == nil:
+		return false, fmt.Errorf("pod %s/%s has no sandbox any more", of.Namespace, of.Name)
 	}
-	key, begun := startKey{of.UID, s.Container}, &start{done}
-	r.starting[key] = begun
-	r.schedule(event{r.clock.Now().Add(set.startAfter), func() {
-		r.mu.Lock()
-		if r.starting[key] != begun { // it was given up
-			r.mu.Unlock()
-			return
-		}
-		delete(r.starting, key)
-		err := r.start(of, s, set)
-		r.mu.Unlock()
-		done(err)
-	}})
+	begun := &start{step: s, settings: set, resources: resourcesOf(of, s.Container), done: done}
+	if set.startAfter == 0 {
+		r.start(of.UID, begun)
+		return false, nil
+	}
+	r.giveUp(of.UID, s.Container)
+	if p.starting == nil {
+		p.starting = map[string]*start{}
+	}
+	p.starting[s.Container] = begun
+	begun.event = r.schedule(event{at: r.clock.Now().Add(set.startAfter), kind: startDue, pod: of.UID, name: s.Container})
 	return true, nil
 }
 
 // giveUp cancels a start that is under way: the start delay stands for the pull of an image. The caller holds the lock.
-func (r *Runtime) giveUp(key startKey) {
-	if begun := r.starting[key]; begun != nil {
-		delete(r.starting, key)
-		r.schedule(event{r.clock.Now(), func() { begun.done(lifecycle.ErrCanceled) }})
+func (r *Runtime) giveUp(uid types.UID, container string) {
+	if begun := r.takeStart(uid, container); begun != nil {
+		r.cancel(begun.event)
+		r.answer(begun.done, lifecycle.ErrCanceled)
 	}
 }
 
-// start starts a container. The caller holds the lock.
-func (r *Runtime) start(of *corev1.Pod, s lifecycle.Start, set settings) error {
-	p := r.pods[of.UID]
+// takeStart removes and returns the start of a container that is under way, or returns nil. The caller holds the lock.
+func (r *Runtime) takeStart(uid types.UID, container string) *start {
+	p := r.pods[uid]
 	if p == nil {
-		return fmt.Errorf("pod %s/%s has no sandbox any more", of.Namespace, of.Name)
+		return nil
 	}
-	now := r.clock.Now()
+	begun := p.starting[container]
+	delete(p.starting, container)
+	return begun
+}
+
+// start starts a container of a pod that has a sandbox. The caller holds the lock.
+func (r *Runtime) start(uid types.UID, begun *start) {
+	now, s, set := r.clock.Now(), begun.step, begun.settings
 	run := &instance{settings: set, Instance: lifecycle.Instance{
-		ID: instanceID(of.UID, s.Container, s.Attempt), Container: s.Container, Image: s.Image, Attempt: s.Attempt, Backoff: s.Backoff, Started: now,
-		Resources: resourcesOf(of, s.Container),
+		ID: instanceID(uid, s.Container, s.Attempt), Container: s.Container, Image: s.Image, Attempt: s.Attempt, Backoff: s.Backoff, Started: now,
+		Resources: begun.resources,
 	}}
 	if set.readyAfter > 0 {
 		run.ReadyAt = now.Add(set.readyAfter)
 	}
-	p.runs = append(p.runs, run)
-	r.mayExit(of.UID, run)
-	return nil
+	r.pods[uid].runs = append(r.pods[uid].runs, run)
+	r.mayExit(uid, run)
 }
 
 // resourcesOf returns the resources of a container. An ephemeral container has none, and is not
@@ -269,7 +271,7 @@ func (r *Runtime) mayExit(uid types.UID, run *instance) {
 	if !set.exits || set.exitTimes >= 0 && int64(run.Attempt) >= set.exitTimes {
 		return
 	}
-	r.endAt(run.Started.Add(set.exitAfter), uid, run.ID, end{set.exitCode, set.exitReason})
+	r.endAt(run.Started.Add(set.exitAfter), uid, run, end{set.exitCode, set.exitReason})
 }
 
 // end describes how a container ends.
@@ -278,20 +280,16 @@ type end struct {
 	reason string
 }
 
-func (r *Runtime) endAt(at time.Time, uid types.UID, id string, how end) {
-	r.schedule(event{at, func() {
-		r.mu.Lock()
-		r.finish(uid, id, how)
-		changed := r.changed
-		r.mu.Unlock()
-		changed(uid)
-	}})
+// endAt schedules the end of an instance. The caller holds the lock.
+func (r *Runtime) endAt(at time.Time, uid types.UID, run *instance, how end) {
+	run.ends = append(run.ends, r.schedule(event{at: at, kind: endDue, pod: uid, name: run.ID, how: how}))
 }
 
 // finish ends an instance if it is alive. The caller holds the lock.
 func (r *Runtime) finish(uid types.UID, id string, how end) {
 	if run := r.alive(uid, id); run != nil {
 		run.Finished, run.ExitCode, run.Reason = r.clock.Now(), how.code, how.reason
+		r.settle(run)
 		run.tell()
 	}
 }
@@ -319,7 +317,7 @@ func (r *Runtime) signal(uid types.UID, id string) {
 	switch set := run.settings; {
 	case set.ignoreTerm:
 	case set.termTakes > 0:
-		r.endAt(run.told.Add(set.termTakes), uid, id, end{set.termCode, ""})
+		r.endAt(run.told.Add(set.termTakes), uid, run, end{set.termCode, ""})
 	default:
 		r.finish(uid, id, end{set.termCode, ""})
 	}
@@ -346,9 +344,9 @@ func probeName(k lifecycle.ProbeKind) string {
 	return [...]string{lifecycle.Startup: "startup", lifecycle.Readiness: "readiness", lifecycle.Liveness: "liveness"}[k]
 }
 
-// hook runs a preStop hook, and reports whether done will be called later. The caller holds the
-// lock.
-func (r *Runtime) hook(of *corev1.Pod, s lifecycle.PreStop, done func(error)) (later bool) {
+// preStop runs a preStop hook, and reports whether done will be called later. The hook ends with its instance. The caller
+// holds the lock.
+func (r *Runtime) preStop(of *corev1.Pod, s lifecycle.PreStop, done func(error)) (later bool) {
 	run := r.alive(of.UID, s.ID)
 	if run == nil {
 		return false
@@ -360,6 +358,10 @@ func (r *Runtime) hook(of *corev1.Pod, s lifecycle.PreStop, done func(error)) (l
 	if takes <= 0 {
 		return false
 	}
-	r.schedule(event{r.clock.Now().Add(min(takes, s.Within)), func() { done(nil) }})
+	if run.hook != nil {
+		return false // it runs once
+	}
+	run.hook = &hook{done: done}
+	run.hook.event = r.schedule(event{at: r.clock.Now().Add(min(takes, s.Within)), kind: hookDue, pod: of.UID, name: s.ID})
 	return true
 }

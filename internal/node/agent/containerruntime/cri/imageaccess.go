@@ -1,0 +1,121 @@
+package cri
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// An image that was pulled with credentials is on the node, where any pod could name it. As with a kubelet, a pod may use
+// it without a pull only if it has those credentials:
+//
+//	the image was pulled by the agent  ──▶ anonymously: every pod
+//	                                   ──▶ with a pull secret: pods that refer to it, or whose secrets have the same credentials
+//	the image was there before         ──▶ every pod, also after a pull has brought the same one
+//
+// Other pods pull it, so that the registry decides. imagerecords.go stores who may use an image.
+
+const (
+	// mostUses is the maximum number of pull secrets that are kept for one name of an image. The oldest is dropped.
+	mostUses = 100
+	// mostNames is the maximum number of names that are kept for an image. Pods that use another one always pull.
+	mostNames = 100
+)
+
+// secretUse is a pull secret with which an image was pulled. It has no credential, only a hash.
+type secretUse struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid,omitempty"`
+	Hash      string    `json:"hash"`
+}
+
+// isSame reports whether two are the same secret, whose credentials may have changed, or have the same credentials.
+func (u secretUse) isSame(other secretUse) bool {
+	sameSecret := u.UID != "" && u.UID == other.UID && u.Namespace == other.Namespace && u.Name == other.Name
+	return sameSecret || u.Hash != "" && u.Hash == other.Hash
+}
+
+// hashOf returns the hash of a credential. The key keeps hashes of two agents apart.
+func hashOf(key string, a *runtimeapi.AuthConfig) string {
+	h := hmac.New(sha256.New, []byte(key))
+	for _, part := range []string{a.GetUsername(), a.GetPassword()} {
+		sum := sha256.Sum256([]byte(part)) // of a constant length, so that the parts cannot be shifted
+		_, _ = h.Write(sum[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// imageAccess says which pods may use an image by one name. The zero value allows none.
+type imageAccess struct {
+	Everybody bool        `json:"everybody,omitempty"` // it was pulled anonymously
+	Secrets   []secretUse `json:"secrets,omitempty"`
+}
+
+// allows reports whether a pod with these credentials may use the image.
+func (a imageAccess) allows(uses []secretUse) bool {
+	return a.Everybody || slices.ContainsFunc(uses, func(u secretUse) bool { return slices.ContainsFunc(a.Secrets, u.isSame) })
+}
+
+// with returns the access after another pull.
+func (a imageAccess) with(other imageAccess) imageAccess {
+	all := imageAccess{Everybody: a.Everybody || other.Everybody}
+	if all.Everybody {
+		return all // the secrets are of no use
+	}
+	all.Secrets = slices.DeleteFunc(slices.Clone(a.Secrets), func(u secretUse) bool { return slices.Contains(other.Secrets, u) })
+	all.Secrets = append(all.Secrets, other.Secrets...)
+	all.Secrets = all.Secrets[max(len(all.Secrets)-mostUses, 0):]
+	return all
+}
+
+// pulledImage is the record of an image that the agent has pulled.
+type pulledImage struct {
+	ID string `json:"id"`
+	// Names has the access by the names of its repositories. A name that is missing allows no pod.
+	Names map[string]imageAccess `json:"names,omitempty"`
+}
+
+// add adds the access of a pull by a name.
+func (p *pulledImage) add(image string, access imageAccess) {
+	name := repositoryName(image)
+	if p.Names == nil {
+		p.Names = map[string]imageAccess{}
+	}
+	if known, isKnown := p.Names[name]; isKnown || len(p.Names) < mostNames {
+		p.Names[name] = known.with(access)
+	}
+}
+
+// repositoryName returns the full name of an image without tag and digest.
+func repositoryName(image string) string {
+	host, below := repositoryOf(image)
+	return host + "/" + below
+}
+
+// fullReference returns the full name of an image with its digest or, if it names none, its tag.
+func fullReference(image string) string {
+	name, digest, hasDigest := strings.Cut(image, "@")
+	if hasDigest {
+		return repositoryName(name) + "@" + digest
+	}
+	tag := "latest"
+	if slash := strings.LastIndexByte(name, '/'); strings.Contains(name[slash+1:], ":") {
+		tag = name[slash+2+strings.IndexByte(name[slash+1:], ':'):]
+	}
+	return repositoryName(name) + ":" + tag
+}
+
+// referencesTo returns all names of an image, in full.
+func referencesTo(image *runtimeapi.Image) []string {
+	var all []string
+	for _, name := range slices.Concat(image.GetRepoTags(), image.GetRepoDigests()) {
+		all = append(all, fullReference(name))
+	}
+	return all
+}
