@@ -9,7 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,5 +184,51 @@ func TestAdminAccessToDevices(t *testing.T) {
 				t.Errorf("an allocation: %v, want %q", err, want)
 			}
 		})
+	}
+}
+
+// TestDriverReportsTheDevicesOfItsNode checks that the token of a driver's pod is enough for the devices on the pod's node, and
+// not for others.
+func TestDriverReportsTheDevicesOfItsNode(t *testing.T) {
+	s := sharedServer(t)
+	client, namespace := typed(t, s.config), s.namespace(t)
+	s.account(t, namespace, "driver")
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: unique("driver")}, Rules: []rbacv1.PolicyRule{
+		{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+		{Verbs: []string{"get", "update"}, APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims", "resourceclaims/status"}},
+		{Verbs: []string{"associated-node:update"}, APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims/driver"}},
+	}}
+	if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.bind(t, namespace, role.Name, "system:serviceaccount:"+namespace+":driver")
+	pods := s.pods(t, namespace) // on node-1
+	pods.content["spec"].(map[string]any)["serviceAccountName"] = "driver"
+	pods.create("driver")
+	driver := typed(t, s.bearer(s.token(t, namespace, "driver", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+		APIVersion: "v1", Kind: "Pod", Name: "driver",
+	}}).Token)).ResourceV1().ResourceClaims(namespace)
+	claims := client.ResourceV1().ResourceClaims(namespace)
+	for node, want := range map[string]string{"node-1": "", "node-2": "resourceclaims/driver"} {
+		claim, err := claims.Create(t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: gpu(false)}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim.Status.Allocation = &resourcev1.AllocationResult{
+			Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+				{Request: "gpu", Driver: "gpu.example.com", Pool: node, Device: "gpu-0"},
+			}},
+			NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+			}}}},
+		}
+		if claim, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		claim.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: "gpu.example.com", Pool: node, Device: "gpu-0"}}
+		_, err = driver.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("on %s: %v, want %q", node, err, want)
+		}
 	}
 }

@@ -203,25 +203,6 @@ func (s *Server) HandlePrefix(prefix string, handler http.Handler) {
 	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, sameOrigin(handler))
 }
 
-// sameOrigin refuses writes that a browser sends for the page of another origin: it may send a user's client certificate
-// with them.
-func sameOrigin(handler http.Handler) http.Handler {
-	return http.NewCrossOriginProtection().Handler(handler)
-}
-
-// withoutForgery is sameOrigin for the requests that a browser sends without asking the server first, and that a resource
-// accepts: a POST without a Content-Type counts as one of JSON. Upstream serves it.
-func withoutForgery(handler http.Handler) http.Handler {
-	checked := sameOrigin(handler)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && r.Header.Get("Content-Type") == "" {
-			checked.ServeHTTP(w, r)
-			return
-		}
-		handler.ServeHTTP(w, r)
-	})
-}
-
 // Definitions returns the server's informer of CustomResourceDefinitions, which nobody changes.
 func (s *Server) Definitions() cache.SharedIndexInformer { return s.definitions }
 

@@ -105,6 +105,47 @@ func TestServiceAddressIsFreedByTheLastUpdate(t *testing.T) {
 	}
 }
 
+// TestServiceOfManyPorts checks that a service may have more node ports than etcd takes operations in one transaction by
+// default, and can be deleted, or changed to a type without node ports, however it got them.
+func TestServiceOfManyPorts(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	services := clientOf(t, s).CoreV1().Services("default")
+	having := func(ports int) corev1.ServiceSpec {
+		spec := corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}
+		for n := range ports {
+			spec.Ports = append(spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", n), Port: int32(n + 1)})
+		}
+		return spec
+	}
+	for name, end := range map[string]func(*corev1.Service) error{
+		"deletion": func(s *corev1.Service) error { return services.Delete(t.Context(), s.Name, metav1.DeleteOptions{}) },
+		"deletion of the collection": func(*corev1.Service) error {
+			return clientOf(t, s).CoreV1().RESTClient().Delete().Namespace("default").Resource("services").Do(t.Context()).Error()
+		},
+		"change of the type": func(s *corev1.Service) error {
+			s.Spec.Type = corev1.ServiceTypeClusterIP
+			for i := range s.Spec.Ports {
+				s.Spec.Ports[i].NodePort = 0
+			}
+			_, err := services.Update(t.Context(), s, metav1.UpdateOptions{})
+			return err
+		},
+	} {
+		made, err := services.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{GenerateName: "many-"}, Spec: having(130)}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.Spec.Ports = append(made.Spec.Ports, having(260).Ports[130:]...)
+		if made, err = services.Update(t.Context(), made, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := end(made); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Services can be applied, and patched from one type to another, as kubectl does.
 func TestServiceByApply(t *testing.T) {
 	t.Parallel()

@@ -127,6 +127,37 @@ func TestTokenIsBound(t *testing.T) {
 	}
 }
 
+// TestTokenOfAPodNamesItsNode checks that the token of a pod names the pod's node, on which it does not depend.
+func TestTokenOfAPodNamesItsNode(t *testing.T) {
+	s := sharedServer(t)
+	namespace := s.namespace(t)
+	s.account(t, namespace, "robot")
+	nodes := s.collection(t, gvk("", "v1", "Node"), "nodes", "", nil)
+	node := nodes.create(unique("node"))
+	tokenOn := func(pod, node string) string {
+		pods := s.pods(t, namespace)
+		spec := pods.content["spec"].(map[string]any)
+		spec["serviceAccountName"], spec["nodeName"] = "robot", node
+		pods.create(pod)
+		return s.token(t, namespace, "robot", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: pod,
+		}}).Token
+	}
+	names := func(what, token, name string, uid []string) {
+		t.Helper()
+		info, code := s.whoami(t, token)
+		if code != http.StatusCreated || !slices.Equal(info.Extra["authentication.kubernetes.io/node-name"], []string{name}) ||
+			!slices.Equal(info.Extra["authentication.kubernetes.io/node-uid"], uid) {
+			t.Errorf("%s: %d %v", what, code, info.Extra)
+		}
+	}
+	bound := tokenOn("bound", node.GetName())
+	names("on a node", bound, node.GetName(), []string{string(node.GetUID())})
+	nodes.mustRemove(node.GetName(), nil)
+	names("after the end of the node", bound, node.GetName(), []string{string(node.GetUID())})
+	names("without a node", tokenOn("lost", "nowhere"), "nowhere", nil)
+}
+
 // A token for other audiences is not valid here.
 func TestTokenHasAudiences(t *testing.T) {
 	s := sharedServer(t)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -31,7 +32,9 @@ func openPaths() []string {
 
 // Authenticator authenticates a request as the subject of a client certificate that verify accepts, as the
 // user of a bearer token according to tokens, as the user that a front proxy names or, on the open paths
-// only, as anonymous. A request with an invalid credential is refused, never treated as anonymous.
+// only, as anonymous. A browser sends the token of a WebSocket as a subprotocol, which is removed: nobody must return or log it.
+// One valid credential is enough: a client may present the certificate of another control plane with its token. A request
+// with invalid credentials only is refused, never treated as anonymous.
 func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token, proxies authenticator.Request) authenticator.Request {
 	var conditions []apiserver.AnonymousAuthCondition
 	for _, p := range openPaths() {
@@ -39,14 +42,15 @@ func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token, pro
 	}
 	certificate := newCertificateCache(x509.NewDynamic(verify, x509.CommonNameUserConversion), clock.RealClock{})
 	return union.NewFailOnError(
-		group.NewAuthenticatedGroupAdder(union.NewFailOnError(proxies, certificate, bearertoken.New(tokens))),
+		group.NewAuthenticatedGroupAdder(union.New(proxies, certificate, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))),
 		anonymous.NewAuthenticator(conditions),
 	)
 }
 
-// Tokens tries the authenticators in order until one accepts a token.
+// Tokens tries the authenticators in order until one accepts a token. An error of one does not stop it: another one, such as a
+// webhook, may know a token that looks like a token of this server.
 func Tokens(all ...authenticator.Token) authenticator.Token {
-	return group.NewTokenGroupAdder(tokenunion.NewFailOnError(all...), []string{user.AllAuthenticated})
+	return group.NewTokenGroupAdder(tokenunion.New(all...), []string{user.AllAuthenticated})
 }
 
 // Authorizer allows administrators everything, every user to read the open paths, and every user the

@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// authenticatorOf returns the authenticator of a server with this authority.
-func authenticatorOf(t *testing.T, a *Authority) authenticator.Request {
+// authenticatorOf returns the authenticator of a server with this authority, and with authenticators of tokens.
+func authenticatorOf(t *testing.T, a *Authority, tokens ...authenticator.Token) authenticator.Request {
 	t.Helper()
 	verify := func(pem []byte) x509request.VerifyOptionFunc {
 		content, err := dynamiccertificates.NewStaticCAContent("test", pem)
@@ -27,7 +30,7 @@ func authenticatorOf(t *testing.T, a *Authority) authenticator.Request {
 		}
 		return content.VerifyOptions
 	}
-	return Authenticator(verify(a.Certificate()), Tokens(NewComponents()), FrontProxies(verify(a.FrontProxy().Authority())))
+	return Authenticator(verify(a.Certificate()), Tokens(tokens...), FrontProxies(verify(a.FrontProxy().Authority())))
 }
 
 // currentAuthority issues certificates that are valid now: k8s.io/apiserver uses the real clock.
@@ -76,6 +79,56 @@ func TestAdministratorIsKnown(t *testing.T) {
 		groups := response.User.GetGroups()
 		if response.User.GetName() != AdminUser || !slices.Contains(groups, user.SystemPrivilegedGroup) || !slices.Contains(groups, user.AllAuthenticated) {
 			t.Errorf("%s: %v", path, response.User)
+		}
+	}
+}
+
+// TestOneValidCredentialIsEnough checks that an invalid credential beside a valid one does no harm: a client with a token may
+// present the certificate of another control plane. The token of a WebSocket is removed.
+func TestOneValidCredentialIsEnough(t *testing.T) {
+	a, components := currentAuthority(t), NewComponents("robot")
+	token, err := components.Token("robot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
+		return nil, false, errors.New("a token of this issuer with another signature")
+	})
+	authenticate := authenticatorOf(t, a, refuse, components)
+	protocols := func(token string) string {
+		return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token)) + ", binary.k8s.io"
+	}
+	own, foreign := admin(t, a), admin(t, currentAuthority(t))
+	for name, test := range map[string]struct {
+		cert             *x509.Certificate
+		bearer, protocol string
+		want             string
+	}{
+		"a token":                                 {nil, token, "", "robot"},
+		"a token, a foreign certificate":          {foreign, token, "", "robot"},
+		"a bad token, a certificate":              {own, "x", "", AdminUser},
+		"a bad token, a foreign certificate":      {foreign, "x", "", ""},
+		"a bad token":                             {nil, "x", "", ""},
+		"a WebSocket":                             {nil, "", protocols(token), "robot"},
+		"a WebSocket, a foreign certificate":      {foreign, "", protocols(token), "robot"},
+		"a WebSocket, a bad token":                {nil, "", protocols("x"), ""},
+		"a WebSocket without another subprotocol": {nil, "", strings.TrimSuffix(protocols(token), ", binary.k8s.io"), ""},
+	} {
+		r := request(t, "/api", test.cert)
+		if test.bearer != "" {
+			r.Header.Set("Authorization", "Bearer "+test.bearer)
+		}
+		if test.protocol != "" {
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", "websocket")
+			r.Header.Set("Sec-Websocket-Protocol", test.protocol)
+		}
+		response, ok, err := authenticate.AuthenticateRequest(r)
+		if ok != (test.want != "") || ok && response.User.GetName() != test.want || !ok && err == nil {
+			t.Errorf("%s: %v %t %v", name, response, ok, err)
+		}
+		if left := r.Header.Get("Sec-Websocket-Protocol"); ok && test.protocol != "" && left != "binary.k8s.io" {
+			t.Errorf("%s: the protocols that are left are %s", name, left)
 		}
 	}
 }

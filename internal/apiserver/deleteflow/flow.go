@@ -86,9 +86,9 @@ type Config struct {
 	// Collector is set if a garbage collector runs. Otherwise the flow adds no finalizer that only a collector
 	// removes.
 	Collector bool
-	// OnRequest, if set, is called for a DELETE of an object that is not terminating and not protected. The call comes
-	// before the DELETE succeeds, and may be repeated for one request. Dry runs, and the collector and namespace
-	// controller of Kubernetes or of this process, cause no calls.
+	// OnRequest, if set, is called for a DELETE of an object that is not terminating and not protected, after admission
+	// has accepted it. The call comes before the DELETE succeeds, and may be repeated for one request. Dry runs, and the
+	// collector and namespace controller of Kubernetes or of this process, cause no calls.
 	OnRequest func(Requested)
 	// Remaining returns the objects because of which a protected object stays (R28): those that still exist or could not be
 	// checked, named as far as the request's user may read them. It is called in storage transactions. If it is nil, none
@@ -176,6 +176,7 @@ func (f *Flow) Delete(ctx context.Context, d registry.Deletion) (runtime.Object,
 			return f.decide(ctx, obj, d.Options, strategy)
 		},
 		validate:      d.Validate,
+		report:        func(ctx context.Context, obj runtime.Object) { f.reportRequest(ctx, obj, d.Options) },
 		preconditions: preconditionsOf(d.Options),
 		dryRun:        dryrun.IsDryRun(d.Options.DryRun),
 	}
@@ -195,6 +196,7 @@ type execution struct {
 	key           string
 	decide        func(context.Context, runtime.Object) (deletion.Plan, error)
 	validate      func(context.Context, runtime.Object) error // admission; nil if decide runs it
+	report        func(context.Context, runtime.Object)       // reports the request, after admission
 	preconditions *storage.Preconditions
 	dryRun        bool
 }
@@ -268,13 +270,16 @@ func (e execution) removeMarked(ctx context.Context, out runtime.Object) error {
 	return err
 }
 
-// admit runs admission on the current object, after the plan is made. Only the transaction that executes the plan calls
-// it, not a transaction which finds that the other one is necessary.
+// admit runs admission on the current object, after the plan is made, and reports a request that is not refused. Only the
+// transaction that executes the plan calls it, not a transaction which finds that the other one is necessary.
 func (e execution) admit(ctx context.Context, obj runtime.Object) error {
-	if e.validate == nil {
-		return nil
+	if e.validate != nil {
+		if err := e.validate(ctx, obj.DeepCopyObject()); err != nil {
+			return err
+		}
 	}
-	return e.validate(ctx, obj.DeepCopyObject())
+	e.report(ctx, obj)
+	return nil
 }
 
 // applied applies the plan to the object and returns it, or returns errGoes.

@@ -34,11 +34,20 @@ type guard struct {
 
 // decide makes the plan of a DELETE that came through upstream's registry.
 func (g *guard) decide(ctx context.Context, obj runtime.Object) (deletion.Plan, error) {
-	var options *metav1.DeleteOptions
+	return g.flow.decide(ctx, obj, optionsFrom(ctx), g.strategy)
+}
+
+// report reports a DELETE that came through upstream's registry, which has run admission before.
+func (g *guard) report(ctx context.Context, obj runtime.Object) {
+	g.flow.reportRequest(ctx, obj, optionsFrom(ctx))
+}
+
+// optionsFrom returns the options of the DELETE of a context; nil if it has none, or if admission has not run.
+func optionsFrom(ctx context.Context) *metav1.DeleteOptions {
 	if r := requestFrom(ctx); r != nil {
-		options = r.deleteOptions()
+		return r.deleteOptions()
 	}
-	return g.flow.decide(ctx, obj, options, g.strategy)
+	return nil
 }
 
 // Get is also the registry's first call for each object of a collection.
@@ -114,6 +123,7 @@ func (g *guard) markAsPlanned(ctx context.Context, registry storage.UpdateFunc) 
 		if err != nil {
 			return nil, nil, err
 		}
+		g.report(ctx, obj)
 		marked, err := applied(plan, obj)
 		return marked, ttl, err
 	}
@@ -201,7 +211,7 @@ func (g *guard) removeUnchanged(ctx context.Context, r *request, what removal) e
 // an admission plug-in supplies the options (OptionsPlugin).
 func (g *guard) execution(key string, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) execution {
 	return execution{
-		storage: genericregistry.DryRunnableStorage{Storage: g.Interface}, key: key, preconditions: preconditions,
+		storage: genericregistry.DryRunnableStorage{Storage: g.Interface}, key: key, preconditions: preconditions, report: g.report,
 		decide: func(ctx context.Context, obj runtime.Object) (deletion.Plan, error) {
 			if validate != nil {
 				if err := validate(ctx, obj.DeepCopyObject()); err != nil {

@@ -27,9 +27,6 @@ func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.D
 	if err == nil {
 		err = f.confirm(ctx, obj, plan, options, resource)
 	}
-	if err == nil {
-		f.reportRequest(ctx, obj, options)
-	}
 	return plan, err
 }
 

@@ -63,6 +63,11 @@ const (
 	snapshotCount  = 5000
 	catchUpEntries = 1
 
+	// maxTxnOps bounds the operations of one transaction. A Service reserves each of its node ports in the transaction that
+	// writes it. The default of etcd, 128, would refuse Services that kube-apiserver accepts; this is more than there are
+	// ports.
+	maxTxnOps = 1 << 16
+
 	// walFiles is the number of files of the log, of 64 MB each, that the member keeps. It also keeps all files that it
 	// needs to start. A start reads all of them, 0.1 s each, and one has the entries of several snapshots of small objects.
 	walFiles = 2
@@ -247,6 +252,7 @@ func config(o Options) *embed.Config {
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.TickMs, c.ElectionMs = tickMillis, electionMillis
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotCount, catchUpEntries
+	c.MaxTxnOps = maxTxnOps
 	c.MaxWalFiles = walFiles
 	c.QuotaBackendBytes = o.quota()
 	c.UnsafeNoFsync = o.Ephemeral

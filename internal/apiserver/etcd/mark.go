@@ -2,11 +2,13 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -234,14 +236,14 @@ func (s *Store) write(ctx context.Context, op clientv3.Op, d difference) (int64,
 		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(reservation), "=", revision))
 		ops = append(ops, clientv3.OpPut(reservation, key))
 	}
-	for _, reservation := range d.release {
-		ops = append(ops, Release(reservation, key))
-	}
+	ops = append(ops, Releases(d.release, key)...)
 	response, err := s.client.Txn(ctx).If(conditions...).Then(ops...).Commit()
-	if err != nil {
+	switch {
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		return 0, fmt.Errorf("write %s: %w", key, ErrTooManyReserved)
+	case err != nil:
 		return 0, fmt.Errorf("write %s: %w", key, Cause(err))
-	}
-	if !response.Succeeded {
+	case !response.Succeeded:
 		return 0, nil
 	}
 	return response.Header.Revision, nil

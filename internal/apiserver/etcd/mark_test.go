@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/testing/etcdcluster"
 )
 
 // everything returns the values of all keys of a store, and fails the test if two keys have one revision.
@@ -106,7 +109,7 @@ func hold(t *testing.T, s *Store, key, value string, reservations ...string) {
 	}
 	for _, kv := range held.Kvs {
 		if name := strings.TrimPrefix(string(kv.Key), s.UniquePrefix()); string(kv.Value) == key && !slices.Contains(reservations, name) {
-			ops = append(ops, Release(string(kv.Key), key))
+			ops = append(ops, release(string(kv.Key), key))
 		}
 	}
 	for _, name := range reservations {
@@ -201,5 +204,50 @@ func TestReturnTakesNoReservation(t *testing.T) {
 	})
 	if err != nil || done.Missed != 1 || done.Restored != 1 || held(t, s) != "1=services/c" {
 		t.Errorf("%+v, %v, with %s", done, err, held(t, s))
+	}
+}
+
+// TestReturnLeadsManyReservationsBack checks that Return undoes objects with more reservations than one level of a transaction
+// of etcd may have operations. An etcd with the default limit takes all from an object; its refusal to give them back names the
+// limit.
+func TestReturnLeadsManyReservationsBack(t *testing.T) {
+	const many = 300
+	var names []string
+	for n := range many {
+		names = append(names, strconv.Itoa(n))
+	}
+	all := func(string, Difference) bool { return true }
+	count := func(s *Store) int { return len(strings.Fields(held(t, s))) }
+
+	here := open(t)
+	hold(t, here, "services/a", "1", names...)
+	mark, err := here.Mark(t.Context())
+	must(t, err)
+	for _, change := range []func(){
+		func() { hold(t, here, "services/a", "") }, func() { hold(t, here, "services/a", "2", "other") },
+	} {
+		change()
+		if done, err := here.Return(t.Context(), mark, all); err != nil || done.Restored != 1 || count(here) != many {
+			t.Errorf("%+v, %v, with %d reservations", done, err, count(here))
+		}
+	}
+
+	elsewhere, err := Connect(t.Context(), Cluster{Servers: etcdcluster.Start(t, 1, nil).URLs()})
+	must(t, err)
+	t.Cleanup(func() { must(t, elsewhere.Close()) })
+	mark, err = elsewhere.Mark(t.Context())
+	must(t, err)
+	for _, name := range names {
+		_, err := elsewhere.client.Put(t.Context(), elsewhere.UniquePrefix()+name, elsewhere.prefix+"/services/a")
+		must(t, err)
+	}
+	put(t, elsewhere, "services/a", "1")
+	full, err := elsewhere.Mark(t.Context())
+	must(t, err)
+	if done, err := elsewhere.Return(t.Context(), mark, all); err != nil || done.Deleted != 1 || count(elsewhere) != 0 {
+		t.Errorf("%+v, %v, with %d reservations", done, err, count(elsewhere))
+	}
+	if _, err := elsewhere.Return(t.Context(), full, all); !errors.Is(err, ErrTooManyReserved) || !strings.Contains(err.Error(), "services/a") {
+		t.Errorf("giving them back: %v", err)
 	}
 }

@@ -8,10 +8,12 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
+	"k8s.io/apimachinery/pkg/util/rand"
 )
 
 // SeparateStreams returns a function that marks the contexts of consecutive watches, and of their progress requests:
-// each watch gets its own stream to etcd. The name is part of the streams' names.
+// each watch gets its own stream to etcd. The name is part of the streams' names, and so is a random number: several caches of
+// one name may exist at a time, one for each version of a custom resource, and one for each state of its definition.
 //
 // Problem: clientv3 puts watches with the same metadata into one stream. The response to a progress
 // request goes to all watches that the stream has when the response arrives, even to a watch that
@@ -19,13 +21,13 @@ import (
 // it has not received. If it ends before it receives them, for example because one of them cannot
 // be decoded, its successor begins after them, and the cache never gets them. With a stream for
 // each watch, and no progress request before the watch is created, that cannot happen. Also, a
-// request for one resource causes no responses to the watch caches of other resources.
+// request for one cache causes no responses to other caches.
 //
-// Benefit: no event is lost; TestProgressDoesNotOvertakeEvents fails without it.
+// Benefit: no event is lost; TestProgressDoesNotOvertakeEvents and TestCachesOfOneNameShareNoStream fail without it.
 // BenchmarkWatchProgress prints the cost with and without it. TestStreamsEndWithTheirWatches fails
 // if clientv3 no longer ends a stream with its last watch, on which closeStream relies.
 func SeparateStreams(name string) func(context.Context) context.Context {
-	streams := &watchStreams{name: name}
+	streams := &watchStreams{name: name + "-" + rand.String(16)}
 	return func(ctx context.Context) context.Context { return context.WithValue(ctx, streamsKey{}, streams) }
 }
 

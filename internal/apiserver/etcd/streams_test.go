@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"runtime/pprof"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -44,6 +48,22 @@ func TestProgressDoesNotOvertakeEvents(t *testing.T) {
 				round, written, first.Header.Revision, first.Err())
 		}
 		cancel()
+	}
+}
+
+// Two caches of one resource share no stream, so the progress of one cannot overtake the events of the other: a custom
+// resource has a cache for each version.
+func TestCachesOfOneNameShareNoStream(t *testing.T) {
+	streams := map[string]bool{}
+	for range 2 {
+		w := streamsFrom(SeparateStreams("widgets.example.com")(t.Context()))
+		for range 2 {
+			sent, _ := metadata.FromOutgoingContext(w.withStream(t.Context(), w.next()))
+			streams[strings.Join(sent.Get("coppice-watch"), " ")] = true
+		}
+	}
+	if len(streams) != 4 {
+		t.Errorf("four watches have the streams %v", slices.Sorted(maps.Keys(streams)))
 	}
 }
 

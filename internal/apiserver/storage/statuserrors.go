@@ -91,6 +91,11 @@ func writeError(err error) error {
 			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: ReasonInsufficientStorage,
 			Message: "etcd is full: its quota is used up, and it takes no writes until objects were deleted and their space was given back",
 		}}
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+			Message: etcd.ErrTooManyReserved.Error(),
+		}}
 	case isUnavailable(err):
 		return apierrors.NewTimeoutError("etcd does not answer, and the write may or may not have been carried out: look before you repeat it: "+etcd.Cause(err).Error(), 0)
 	}

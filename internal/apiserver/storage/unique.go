@@ -59,14 +59,15 @@ func (c reservations) conditions() []clientv3.Cmp {
 }
 
 func (c reservations) writes() []clientv3.Op {
-	ops := make([]clientv3.Op, 0, len(c.add)+len(c.drop)+1)
+	ops := make([]clientv3.Op, 0, len(c.add)+1)
 	for _, value := range c.add {
 		ops = append(ops, clientv3.OpPut(c.prefix+value, c.holder))
 	}
+	drop := make([]string, 0, len(c.drop))
 	for _, value := range c.drop {
-		ops = append(ops, etcd.Release(c.prefix+value, c.holder))
+		drop = append(drop, c.prefix+value)
 	}
-	return ops
+	return append(ops, etcd.Releases(drop, c.holder)...)
 }
 
 func (c reservations) reads() []clientv3.Op {

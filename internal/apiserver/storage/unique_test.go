@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
@@ -106,6 +107,75 @@ func TestUniqueValuesFollowTheirObjects(t *testing.T) {
 		having("5")(obj)
 	}))
 	holds("1=c 4=b 5=d")
+}
+
+// numbered returns values: the numbers from one to another one.
+func numbered(from, to int) []string {
+	var values []string
+	for n := from; n < to; n++ {
+		values = append(values, fmt.Sprintf("%04d", n))
+	}
+	return values
+}
+
+// TestManyUniqueValuesAreFreed checks that an object that got many values in several writes can free all of them in one,
+// although etcd limits the operations of a transaction: otherwise it could never be deleted.
+func TestManyUniqueValuesAreFreed(t *testing.T) {
+	for name, s := range map[string]*Stack{"in this process": open(t), "with the default limit": connect(t, etcdcluster.Start(t, 1, nil))} {
+		o := s.uniqueStorage(t)
+		grown := func(to int) {
+			t.Helper()
+			must(t, o.make("a", numbered(0, 90)...))
+			for n := 180; n <= to; n += 90 {
+				must(t, o.change("default", "a", having(numbered(0, n)...)))
+			}
+		}
+		grown(720)
+		must(t, o.change("default", "a", having(numbered(720, 810)...))) // frees all, and reserves as many as the error names
+		if held := strings.Fields(s.held(t)); len(held) != 90 || held[0] != "0720=a" || held[89] != "0809=a" {
+			t.Errorf("%s: held after an update: %v", name, held)
+		}
+		must(t, o.remove("default", "a"))
+		if held := s.held(t); held != "" {
+			t.Errorf("%s: held after the removal: %s", name, held)
+		}
+		grown(270)
+		damaged, err := s.store.Client().Put(t.Context(), "/registry/uniques/default/a", "damage")
+		must(t, err)
+		client := s.resourceClient(corev1.Resource("uniques"), "/registry/uniques/", Values(valuesOf).in(s.store, corev1.Resource("uniques"), readerOf(t)))
+		gone, err := client.Kubernetes.OptimisticDelete(t.Context(), "/registry/uniques/default/a", damaged.Header.Revision, etcdkubernetes.DeleteOptions{})
+		if held := s.held(t); err != nil || !gone.Succeeded || held != "" {
+			t.Errorf("%s: the removal of a damaged object: %+v, %v; held: %s", name, gone, err, held)
+		}
+	}
+}
+
+// TestManyNewUniqueValues checks that a write may reserve more values than etcd's default limit, and that the refusal of an
+// etcd in another process names the limit.
+func TestManyNewUniqueValues(t *testing.T) {
+	const many = 3000 // more than there are node ports
+	here := open(t)
+	o := here.uniqueStorage(t)
+	must(t, o.make("a", numbered(0, many)...))
+	must(t, o.change("default", "a", having(numbered(many, 2*many)...)))
+	if held := strings.Fields(here.held(t)); len(held) != many {
+		t.Errorf("%d are held", len(held))
+	}
+	must(t, o.remove("default", "a"))
+
+	elsewhere := connect(t, etcdcluster.Start(t, 1, nil))
+	o = elsewhere.uniqueStorage(t)
+	must(t, o.make("b", "one"))
+	for what, err := range map[string]error{
+		"creation": o.make("a", numbered(0, 130)...), "update": o.change("default", "b", having(numbered(0, 130)...)),
+	} {
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "--max-txn-ops") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if held := elsewhere.held(t); held != "one=b" {
+		t.Errorf("held: %s", held)
+	}
 }
 
 // The values of an object are freed even if the object can no longer be decoded.

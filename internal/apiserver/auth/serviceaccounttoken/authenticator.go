@@ -80,8 +80,13 @@ func (a *Authenticator) audiences(ctx context.Context, all []string) (authentica
 // errUnreadable is the error before the API is installed.
 var errUnreadable = errors.New("service accounts cannot be read yet")
 
-// checkExist returns an error unless the service account and the bound objects exist.
+// checkExist returns an error unless the service account and the bound objects exist. The node of a token that is bound to a
+// pod only names the place of the pod.
 func (a *Authenticator) checkExist(ctx context.Context, b Bound) error {
+	node := b.Node
+	if b.Pod != nil {
+		node = nil
+	}
 	for _, bound := range []struct {
 		resource, namespace string
 		object              *Object
@@ -89,7 +94,7 @@ func (a *Authenticator) checkExist(ctx context.Context, b Bound) error {
 		{"serviceaccounts", b.Namespace, &b.ServiceAccount},
 		{"pods", b.Namespace, b.Pod},
 		{"secrets", b.Namespace, b.Secret},
-		{"nodes", "", b.Node},
+		{"nodes", "", node},
 	} {
 		if bound.object == nil {
 			continue

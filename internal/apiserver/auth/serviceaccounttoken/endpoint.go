@@ -168,19 +168,43 @@ func (e *Endpoint) claims(ctx context.Context, account metav1.Object, spec authe
 		return Claims{}, apierrors.NewConflict(schema.GroupResource{Resource: resource}, ref.Name,
 			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record (%s)", ref.UID, bound.GetUID()))
 	}
+	return e.bind(ctx, c, bound)
+}
+
+// bind returns the claims of a token that is bound to an object.
+func (e *Endpoint) bind(ctx context.Context, c Claims, bound metav1.Object) (Claims, error) {
 	object := objectOf(bound)
-	switch resource {
-	case "pods":
-		if pod, ok := bound.(*corev1.Pod); ok && cmp.Or(pod.Spec.ServiceAccountName, "default") != account.GetName() {
-			return Claims{}, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.GetName()))
+	switch bound := bound.(type) {
+	case *corev1.Pod:
+		if account := c.Kubernetes.ServiceAccount.Name; cmp.Or(bound.Spec.ServiceAccountName, "default") != account {
+			return Claims{}, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account))
+		}
+		if name := bound.Spec.NodeName; name != "" {
+			node, err := e.node(ctx, name)
+			if err != nil {
+				return Claims{}, err
+			}
+			c.Kubernetes.Node = &node
 		}
 		c.Kubernetes.Pod = &object
-	case "secrets":
+	case *corev1.Secret:
 		c.Kubernetes.Secret = &object
-	case "nodes":
+	case *corev1.Node:
 		c.Kubernetes.Node = &object
 	}
 	return c, nil
+}
+
+// node identifies the node of a pod, without a UID if the Node does not exist.
+func (e *Endpoint) node(ctx context.Context, name string) (Object, error) {
+	node, err := e.get(genericrequest.WithNamespace(ctx, ""), "nodes", name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return Object{Name: name}, nil
+	case err != nil:
+		return Object{}, err
+	}
+	return objectOf(node), nil
 }
 
 func objectOf(m metav1.Object) Object { return Object{Name: m.GetName(), UID: string(m.GetUID())} }

@@ -133,13 +133,14 @@ type Bound struct {
 	ServiceAccount Object  `json:"serviceaccount"`
 	Pod            *Object `json:"pod,omitempty"`
 	Secret         *Object `json:"secret,omitempty"`
-	Node           *Object `json:"node,omitempty"`
+	// Node is only the place of the Pod, if there is one: then it need not exist.
+	Node *Object `json:"node,omitempty"`
 }
 
-// Object identifies an object.
+// Object identifies an object. The UID is empty for a node that does not exist.
 type Object struct {
 	Name string `json:"name"`
-	UID  string `json:"uid"`
+	UID  string `json:"uid,omitempty"`
 }
 
 func (k *Key) sign(c Claims) (string, error) {
