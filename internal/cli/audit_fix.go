@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
@@ -103,7 +104,7 @@ func apply(ctx context.Context, client metadata.Interface, inv *inventory.Invent
 	resource := schema.GroupVersionResource{Group: f.Object.Group, Version: f.Object.Version, Resource: f.Object.Resource}
 	// A write that was cancelled may have been made all the same, and the report would be wrong.
 	_, err = client.Resource(resource).Namespace(f.Object.Namespace).Patch(context.WithoutCancel(ctx), f.Object.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+	if refusal.ServerAnswers(err, apierrors.IsInvalid) || refusal.ServerAnswers(err, apierrors.IsConflict) {
 		return fmt.Errorf("it has changed since it was read: %w", err)
 	}
 	return err

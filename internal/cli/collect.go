@@ -50,6 +50,7 @@ type collectFlags struct {
 	leaseNamespace string
 	controllers    []string
 	order          deletionOrder
+	settle         time.Duration
 	ignore         []string
 	observeOnly    bool
 	breaker        collector.Breaker
@@ -106,6 +107,7 @@ would be deleted within --breaker-window. --breaker-min deletions are always all
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC}, "controllers to run: gc, namespace")
 	flags.StringSliceVar(&f.ignore, "ignore-resources", nil, "resources, besides Events, that are not watched and never collected: configmaps,widgets.example.com")
 	f.order.add(c)
+	flags.DurationVar(&f.settle, "namespace-settle", namespaces.DefaultSettle, "minimum time that a terminating namespace is kept, for creations in flight; 0 for none")
 	flags.BoolVar(&f.observeOnly, "observe-only", false, "decide, log and record, but change nothing on the server")
 	flags.Float64Var(&f.breaker.Share, "breaker-share", 0, "share of a kind's objects whose deletion pauses that kind: 0.1 is a tenth, 0 never pauses")
 	flags.DurationVar(&f.breaker.Window, "breaker-window", time.Minute, "time window of --breaker-share")
@@ -222,6 +224,8 @@ func (f *collectFlags) checkNumbers() error {
 		return usageError{fmt.Errorf("--breaker-window %s must be positive, and --breaker-min %d not negative", f.breaker.Window, f.breaker.Min)}
 	case f.records < 0:
 		return usageError{fmt.Errorf("--records %d is negative", f.records)}
+	case f.settle < 0:
+		return usageError{fmt.Errorf("--namespace-settle %s is negative", f.settle)}
 	case f.workers < 0:
 		return usageError{fmt.Errorf("--workers %d is negative", f.workers)}
 	}
@@ -263,7 +267,7 @@ func (f *collectFlags) newControllers(s *server, options collector.Options) (c m
 		}
 	}
 	if f.runs(controllerNamespace) {
-		err = c.AddNamespaceController(s.config, namespaces.Options{DeletionOrder: f.order.value, Logger: options.Logger})
+		err = c.AddNamespaceController(s.config, namespaces.Options{DeletionOrder: f.order.value, Settle: f.settle, Logger: options.Logger})
 	}
 	return c, err
 }

@@ -61,9 +61,12 @@ func (f *collectFlags) listen(ctx context.Context, c metrics.Controllers, access
 	return servers, nil
 }
 
+// answeredWithin bounds the time in which a client must have read an answer. Answers about objects have shorter bounds.
+const answeredWithin = 2 * time.Minute
+
 // serveOn returns a function that serves until its context ends.
 func serveOn(listener net.Listener, handler http.Handler) func(context.Context) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: answeredWithin, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	return func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()

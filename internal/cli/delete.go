@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -188,11 +189,11 @@ func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) 
 	if err := errors.Join(f.end.check(), f.unused.check()); err != nil {
 		return err
 	}
-	confirmed, err := f.confirm.preview()
-	if err != nil {
+	if err := f.check(c, args); err != nil {
 		return err
 	}
-	if err := f.check(c, args); err != nil {
+	confirmed, err := f.confirm.preview()
+	if err != nil {
 		return err
 	}
 	predicted, err := deletePreviewed(c.Context(), &f.previewFlags, confirmed, args, s)
@@ -247,8 +248,9 @@ func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Ob
 }
 
 // deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. An
-// object that is gone already, or is being deleted, is no error: it may be a dependent of another one. The end of ctx
-// prevents the DELETE, and does not cancel it.
+// object that is gone already, or is being deleted, is no error: it may be a dependent of another one. A refusal is an
+// error, whatever its code: webhooks choose their codes, also those of an object that is gone or has changed. The end of
+// ctx prevents the DELETE, and does not cancel it.
 func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Object, policy metav1.DeletionPropagation) (string, error) {
 	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
 	uid := types.UID(o.UID)
@@ -262,17 +264,23 @@ func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Obj
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &o.ResourceVersion},
 		PropagationPolicy: &policy,
 	})
+	isMissing, isChanged := refusal.ServerAnswers(err, apierrors.IsNotFound), refusal.ServerAnswers(err, apierrors.IsConflict)
 	switch {
-	case apierrors.IsNotFound(err):
-		return name + " is gone already", nil
-	case apierrors.IsConflict(err):
-		now, failed := objects.Get(writing, o.Name, metav1.GetOptions{})
-		if failed == nil && now.UID == uid && now.DeletionTimestamp != nil {
-			return name + " is being deleted already", nil
-		}
-		return "", fmt.Errorf("%s has changed since it was read, and is not deleted: %w", name, err)
-	case err != nil:
+	case err == nil:
+		return name + " deleted", nil
+	case !isMissing && !isChanged:
 		return "", fmt.Errorf("delete %s: %w", name, answerOf(err))
 	}
-	return name + " deleted", nil
+	now, failed := objects.Get(writing, o.Name, metav1.GetOptions{})
+	switch {
+	case failed == nil && now.UID == uid && now.DeletionTimestamp != nil:
+		return name + " is being deleted already", nil
+	case refusal.ServerAnswers(failed, apierrors.IsNotFound), isMissing && failed == nil && now.UID != uid:
+		return name + " is gone already", nil
+	case isChanged:
+		return "", fmt.Errorf("%s has changed since it was read, and is not deleted: %w", name, err)
+	case failed != nil:
+		return "", fmt.Errorf("delete %s: %w; whether it is gone could not be read: %w; preview the deletion again", name, err, failed)
+	}
+	return "", fmt.Errorf("delete %s: the server answers that it does not exist, but it does: %w; preview the deletion again", name, err)
 }

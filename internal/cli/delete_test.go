@@ -37,6 +37,7 @@ func TestTargetsThatDependOnEachOtherAreDeleted(t *testing.T) {
 	seen := &inventory.Object{Resource: &inventory.Resource{GroupVersionResource: resource}}
 	seen.Namespace, seen.Name, seen.UID, seen.ResourceVersion = "shop", "a", "u", "1"
 	conflict := apierrors.NewConflict(resource.GroupResource(), "a", errors.New("the version is 2"))
+	missing := apierrors.NewNotFound(resource.GroupResource(), "a")
 	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
 	for name, test := range map[string]struct {
 		stored metav1.ObjectMeta
@@ -44,7 +45,12 @@ func TestTargetsThatDependOnEachOtherAreDeleted(t *testing.T) {
 		want   string // empty for an error
 	}{
 		"the same":              {metav1.ObjectMeta{UID: "u"}, nil, "configmaps/a deleted"},
-		"gone":                  {metav1.ObjectMeta{UID: "u"}, apierrors.NewNotFound(resource.GroupResource(), "a"), "configmaps/a is gone already"},
+		"gone":                  {metav1.ObjectMeta{}, missing, "configmaps/a is gone already"},
+		"gone, and changed":     {metav1.ObjectMeta{}, conflict, "configmaps/a is gone already"},
+		"replaced":              {metav1.ObjectMeta{UID: "v"}, missing, "configmaps/a is gone already"},
+		"called gone":           {metav1.ObjectMeta{UID: "u"}, missing, ""},
+		"denied as missing":     {metav1.ObjectMeta{}, denied(http.StatusNotFound, metav1.StatusReasonNotFound), ""},
+		"denied as a conflict":  {metav1.ObjectMeta{UID: "u", DeletionTimestamp: &now}, denied(http.StatusConflict, metav1.StatusReasonConflict), ""},
 		"being deleted":         {metav1.ObjectMeta{UID: "u", DeletionTimestamp: &now}, conflict, "configmaps/a is being deleted already"},
 		"changed":               {metav1.ObjectMeta{UID: "u"}, conflict, ""},
 		"another being deleted": {metav1.ObjectMeta{UID: "v", DeletionTimestamp: &now}, conflict, ""},
@@ -57,13 +63,54 @@ func TestTargetsThatDependOnEachOtherAreDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 			stored := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: test.stored}
-			client := metadatafake.NewSimpleMetadataClient(scheme, stored)
+			client := metadatafake.NewSimpleMetadataClient(scheme)
+			if test.stored.UID != "" {
+				client = metadatafake.NewSimpleMetadataClient(scheme, stored)
+			}
 			client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.answer })
 			line, err := deleteSeen(t.Context(), client, seen, metav1.DeletePropagationBackground)
 			if line != test.want || (err == nil) != (test.want != "") || test.want == "" && !strings.Contains(err.Error(), "configmaps/a") {
 				t.Errorf("%q, %v; want %q", line, err, test.want)
 			}
 		})
+	}
+}
+
+// denied returns the denial of a webhook that chooses the code.
+func denied(code int32, reason metav1.StatusReason) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: `admission webhook "keep.example.com" denied the request: no team`,
+	}}
+}
+
+// A denial ends the wait until nothing needs the object, whatever its code: no other attempt would succeed. A conflict does
+// not. Nor does a denial count as a label that is gone, or has changed.
+func TestDenialIsNoConflict(t *testing.T) {
+	d := &unusedDeletion{target: configMap("a")}
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "a", errors.New("the version is 2"))
+	if refused, err := d.refusal(fmt.Errorf("delete configmaps/a: %w", conflict)); refused == "" || err != nil {
+		t.Errorf("a conflict: %q, %v", refused, err)
+	}
+	for _, denial := range []error{denied(http.StatusConflict, metav1.StatusReasonConflict), denied(http.StatusNotFound, metav1.StatusReasonNotFound)} {
+		if refused, err := d.refusal(fmt.Errorf("delete configmaps/a: %w", denial)); refused != "" || !errors.Is(err, denial) {
+			t.Errorf("%v: %q, %v", denial, refused, err)
+		}
+		scheme := metadatafake.NewTestScheme()
+		if err := metav1.AddMetaToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		client := metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "u"},
+		})
+		writes := 0
+		client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes++
+			return true, nil, denial
+		})
+		d.client = client
+		if err := d.relabel(t.Context(), "", "unused"); !errors.Is(err, denial) || writes != 1 {
+			t.Errorf("%v: the label is written %d times, %v", denial, writes, err)
+		}
 	}
 }
 

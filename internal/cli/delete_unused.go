@@ -198,7 +198,7 @@ func (d *unusedDeletion) refusal(err error) (refused string, failed error) {
 	switch r, isRefusal := refusal.Of(err); {
 	case errors.Is(err, errUnanswered):
 		d.lost = err
-	case apierrors.IsConflict(err):
+	case refusal.ServerAnswers(err, apierrors.IsConflict):
 		return "it has changed since it was read", nil
 	case isRefusal && r.By == refusal.ByProtection && strings.Contains(r.Message, "a policy cannot look up"):
 		return "", fmt.Errorf("the policy of this server refuses mode %s whether the object is in use or not: it needs the webhook, see docs/protect.md: %w", protection.Unused, err)
@@ -243,7 +243,7 @@ func (d *unusedDeletion) protect(ctx context.Context) (restore func() error, err
 	restore = func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 		defer cancel()
-		if err := d.relabel(ctx, string(protection.Unused), before); err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, errRelabelled) {
+		if err := d.relabel(ctx, string(protection.Unused), before); err != nil && !refusal.ServerAnswers(err, apierrors.IsNotFound) && !errors.Is(err, errRelabelled) {
 			return fmt.Errorf("%s keeps the label %s=%s, which the command has set: %w", d.name(), protection.Label, protection.Unused, err)
 		}
 		return nil
@@ -275,7 +275,7 @@ func (d *unusedDeletion) relabel(ctx context.Context, from, to string) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		if err := d.patch(ctx, now.ResourceVersion, to); !apierrors.IsConflict(err) {
+		if err := d.patch(ctx, now.ResourceVersion, to); !refusal.ServerAnswers(err, apierrors.IsConflict) {
 			return err
 		}
 	}

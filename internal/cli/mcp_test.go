@@ -38,6 +38,22 @@ func TestFlagsWithinANamespaceAreTheSame(t *testing.T) {
 	}
 }
 
+// TestOfTwoTokensOneIsStored makes two tokens after both servers have found no file: the second one gets the first token.
+func TestOfTwoTokensOneIsStored(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	first, err := makeToken(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := makeToken(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := readToken(path); err != nil || first != stored || second != stored {
+		t.Errorf("tokens %s and %s, and %s is stored: %v", first, second, stored, err)
+	}
+}
+
 // TestTokenFileIsPrivate: the server makes a token that only its user can read, keeps it, and refuses a file that others
 // can read or that has no token.
 func TestTokenFileIsPrivate(t *testing.T) {

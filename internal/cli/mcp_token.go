@@ -27,27 +27,43 @@ func (f *mcpHTTP) token() (token, path string, err error) {
 		}
 		path = filepath.Join(dir, "coppice", "mcp.token")
 	}
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		token, err := makeToken(path)
+		return token, path, err
+	}
+	token, err = readToken(path)
+	return token, path, err
+}
+
+// makeToken makes a token in a new file, or reads the token that another process has stored meanwhile.
+func makeToken(path string) (string, error) {
+	token := rand.Text()
+	switch err := keyfile.Create(path, []byte(token+"\n")); {
+	case errors.Is(err, os.ErrExist):
+		return readToken(path)
+	case err != nil:
+		return "", fmt.Errorf("store a new token: %w", err)
+	}
+	return token, nil
+}
+
+func readToken(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
-		token = rand.Text()
-		if err := keyfile.Store(path, []byte(token+"\n")); err != nil {
-			return "", "", fmt.Errorf("store a new token: %w", err)
-		}
-		return token, path, nil
 	case err != nil:
-		return "", "", fmt.Errorf("--token-file: %w", err)
+		return "", fmt.Errorf("--token-file: %w", err)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return "", "", fmt.Errorf("--token-file: other users may read %s: remove it, so that the next start makes a new token", path)
+		return "", fmt.Errorf("--token-file: other users may read %s: remove it, so that the next start makes a new token", path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", "", fmt.Errorf("--token-file: %w", err)
+		return "", fmt.Errorf("--token-file: %w", err)
 	}
-	if token = strings.TrimSpace(string(text)); len(token) < shortestToken || strings.ContainsAny(token, " \n") {
-		return "", "", fmt.Errorf("--token-file: %s has no token, which is one word of at least %d bytes: remove the file, so that the next start makes one", path, shortestToken)
+	token := strings.TrimSpace(string(text))
+	if len(token) < shortestToken || strings.ContainsAny(token, " \n") {
+		return "", fmt.Errorf("--token-file: %s has no token, which is one word of at least %d bytes: remove the file, so that the next start makes one", path, shortestToken)
 	}
-	return token, path, nil
+	return token, nil
 }
 
 // withTLS returns a listener that serves TLS with a certificate.

@@ -213,6 +213,9 @@ type prediction struct {
 
 // check returns an error if flags and arguments do not name the objects of a deletion.
 func (f *previewFlags) check(c *cobra.Command, args []string) error {
+	if f.most < 0 {
+		return usageError{fmt.Errorf("--max %d is negative", f.most)}
+	}
 	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
 		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	}

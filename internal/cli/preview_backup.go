@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -139,10 +140,22 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	missed = append(unserved, missed...)
 	sayMissed(s.Err, missed)
 	terminal.Fprintf(s.Err, "%s in %s, encrypted with the key in %s\n", english.Plural(len(kept), "object is", "objects are"), f.file, path)
+	return incomplete(missed, backup.Unseen(r))
+}
+
+// incomplete returns an error if a backup lacks objects, or may lack objects of resources that could not be read.
+func incomplete(missed, unseen []string) error {
+	var errs []error
 	if len(missed) > 0 {
-		return fmt.Errorf("%s not in the backup; preview the deletion again, into another file", english.Plural(len(missed), "object is", "objects are"))
+		errs = append(errs, fmt.Errorf("%s not in the backup; preview the deletion again, into another file", english.Plural(len(missed), "object is", "objects are")))
 	}
-	return nil
+	if len(unseen) > 0 {
+		for n := range unseen {
+			unseen[n] = oneLineOf(unseen[n])
+		}
+		errs = append(errs, fmt.Errorf("the backup may lack objects that the deletion removes, because these resources cannot be read: %s; get the right to list them, or repair the API that does not answer, and preview the deletion again, into another file", strings.Join(unseen, "; ")))
+	}
+	return errors.Join(errs...)
 }
 
 func sayMissed(w io.Writer, missed []string) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -405,7 +406,7 @@ func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change ch
 			return protectedObject{}, err
 		}
 		done := protectedOf(mapping.Resource.GroupResource().String(), m, next)
-		if done.Changed, err = w.apply(objects, m, next); !apierrors.IsConflict(err) {
+		if done.Changed, err = w.apply(objects, m, next); !refusal.ServerAnswers(err, apierrors.IsConflict) {
 			return done, err
 		}
 		now, err := objects.Get(w.ctx, m.GetName(), metav1.GetOptions{})

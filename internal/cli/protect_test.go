@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -131,5 +132,35 @@ func TestInterruptedProtectionIsReported(t *testing.T) {
 	}
 	if _, err := w.write(mapping, &metav1.ObjectMeta{Namespace: "shop", Name: "b", UID: "b"}, always); !errors.Is(err, context.Canceled) {
 		t.Errorf("the next write: %v", err)
+	}
+}
+
+// A webhook that denies the label with the code of a conflict is not asked again.
+func TestDenialOfALabelIsNoConflict(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409,
+			"message": "admission webhook \"labels.example.com\" denied the request: not now"}`)
+	}))
+	t.Cleanup(server.Close)
+	var f protectFlags
+	c := &cobra.Command{}
+	f.add(c)
+	if err := c.ParseFlags([]string{"--server", server.URL}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := f.begin(t.Context(), []string{"configmap/a"}, Streams{Out: io.Discard, Err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapping := &meta.RESTMapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}
+	_, err = w.write(mapping, &metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a"}, func(*meta.RESTMapping, metav1.Object) (protection.Protection, error) {
+		return protection.New(string(protection.Always), ""), nil
+	})
+	if asked != 1 || err == nil || !strings.Contains(err.Error(), "not now") {
+		t.Errorf("%d requests: %v", asked, err)
 	}
 }

@@ -83,11 +83,23 @@ func RunNamed(ctx context.Context, program string, args []string, s Streams) int
 		args = pluginArguments(program, args)
 	}
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	if err != nil {
+	c, err := root.ExecuteContextC(ctx)
+	if err = flagGroupError(c, err); err != nil {
 		terminal.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
 	}
 	return exitCodeOf(err)
+}
+
+// flagGroupError returns the error of a command, as a usage error if its flags exclude each other: then cobra has not run
+// the command, and has not asked the root's function for errors of flags.
+func flagGroupError(c *cobra.Command, err error) error {
+	if err == nil || exitCodeOf(err) == ExitUsage {
+		return err
+	}
+	if invalid := c.ValidateFlagGroups(); invalid != nil {
+		return usageError{fmt.Errorf("%w; see %s --help", invalid, c.CommandPath())}
+	}
+	return err
 }
 
 // exitCodeOf returns the exit code of a command that has ended with an error, or nil.

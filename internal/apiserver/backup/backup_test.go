@@ -13,10 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/fake"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -124,5 +126,26 @@ func TestChangedObjectsAreNotRead(t *testing.T) {
 		if len(kept) != count-3 || !slices.Equal(missed, want) {
 			t.Errorf("%d: %d kept, missed %q", count, len(kept), missed)
 		}
+	}
+}
+
+// A backup has the objects that may go because an owner could not be read. It lacks the objects of unread resources, except
+// of kinds that undo never restores.
+func TestBackupKnowsWhatItLacks(t *testing.T) {
+	secrets := map[schema.GroupKind]undo.Kind{{Kind: "Secret"}: {Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Namespaced: true}}
+	r := preview.Report{
+		Objects: []preview.ObjectReport{
+			{Kind: "Secret", Namespace: "shop", Name: "a", Fate: preview.Unknown}, {Kind: "Secret", Namespace: "shop", Name: "b", Fate: preview.Kept},
+		},
+		Unseen: []preview.UnseenReport{
+			{Kind: "ConfigMap", Says: "configmaps: forbidden"}, {Kind: "Lease.coordination.k8s.io", Says: "leases: forbidden"}, {Says: "group g/v1: down"},
+		},
+	}
+	wanted, unserved := Of(r, secrets)
+	if len(wanted) != 1 || wanted[0].Name != "a" || wanted[0].Stays || len(unserved) > 0 {
+		t.Errorf("%+v, %q", wanted, unserved)
+	}
+	if got := Unseen(r); !slices.Equal(got, []string{"configmaps: forbidden", "group g/v1: down"}) {
+		t.Errorf("%q", got)
 	}
 }

@@ -27,14 +27,14 @@ func (w *Wanted) String() string {
 	return w.Resource.GroupResource().String() + " " + w.Namespace + "/" + w.Name
 }
 
-// Of returns the objects of a preview that are deleted, may be deleted, or lose owner references. It omits objects that
-// undo never restores, because controllers create and change them all the time. unserved lists the kinds that cannot be
-// read.
+// Of returns the objects of a preview that are deleted, may be deleted, or lose owner references; an object with an owner
+// that could not be read may be deleted. Of omits objects that undo never restores, because controllers create and change
+// them all the time. unserved lists the kinds that cannot be read.
 func Of(r preview.Report, kinds map[schema.GroupKind]undo.Kind) (wanted []Wanted, unserved []string) {
 	for n := range r.Objects {
 		o := &r.Objects[n]
 		kind := schema.ParseGroupKind(o.Kind)
-		goes := o.Fate == preview.Deleted || o.Fate == preview.Waiting || o.Race
+		goes := o.Fate == preview.Deleted || o.Fate == preview.Waiting || o.Fate == preview.Unknown || o.Race
 		if !goes && o.Fate != preview.Detached || undo.LeavesOut(kind) {
 			continue
 		}
@@ -49,4 +49,16 @@ func Of(r preview.Report, kinds map[schema.GroupKind]undo.Kind) (wanted []Wanted
 		})
 	}
 	return wanted, unserved
+}
+
+// Unseen describes the resources that could not be read, and of which the deletion may remove objects that undo would
+// restore. These objects are missing in the result of Of.
+func Unseen(r preview.Report) []string {
+	var texts []string
+	for _, u := range r.Unseen {
+		if !undo.LeavesOut(schema.ParseGroupKind(u.Kind)) {
+			texts = append(texts, u.Says)
+		}
+	}
+	return texts
 }

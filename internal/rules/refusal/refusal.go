@@ -112,6 +112,13 @@ func Of(err error) (Refusal, bool) {
 	return Refusal{}, false
 }
 
+// ServerAnswers reports whether the API server itself gives an answer of a kind, such as apierrors.IsNotFound. A webhook or a
+// policy that refuses a request may choose the same code.
+func ServerAnswers(err error, is func(error) bool) bool {
+	refused, isRefused := Of(err)
+	return is(err) && (!isRefused || refused.By == ByServer)
+}
+
 // byReason returns the refuser of an answer whose text names nobody. It is empty if the request may be repeated.
 func byReason(s *metav1.Status, message string) By {
 	if strings.HasPrefix(message, notReady) || strings.HasPrefix(message, etcdPrefix) {

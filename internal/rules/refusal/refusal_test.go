@@ -172,6 +172,29 @@ func TestWhatEndsByItselfIsNoRefusal(t *testing.T) {
 	}
 }
 
+// An answer whose code a webhook has chosen is not the server's.
+func TestServerAnswers(t *testing.T) {
+	const denial = `admission webhook "keep.example.com" denied the request: no team`
+	for name, test := range map[string]struct {
+		err  error
+		is   func(error) bool
+		want bool
+	}{
+		"not found":            {apierrors.NewNotFound(configMaps, "a"), apierrors.IsNotFound, true},
+		"denied as not found":  {status(404, metav1.StatusReasonNotFound, denial), apierrors.IsNotFound, false},
+		"conflict":             {apierrors.NewConflict(configMaps, "a", errors.New("changed")), apierrors.IsConflict, true},
+		"denied as a conflict": {status(409, metav1.StatusReasonConflict, denial), apierrors.IsConflict, false},
+		"invalid":              {status(422, metav1.StatusReasonInvalid, "testing value /metadata/uid failed"), apierrors.IsInvalid, true},
+		"denied as invalid":    {status(422, metav1.StatusReasonInvalid, denial), apierrors.IsInvalid, false},
+		"another answer":       {apierrors.NewNotFound(configMaps, "a"), apierrors.IsConflict, false},
+		"no answer":            {errors.New("connection reset"), apierrors.IsConflict, false},
+	} {
+		if got := ServerAnswers(test.err, test.is); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 // Conditions quote refusals inside other texts.
 func TestRefusalIsRecognizedInsideACondition(t *testing.T) {
 	for text, want := range map[string]Refusal{

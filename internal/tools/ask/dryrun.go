@@ -82,12 +82,13 @@ func answerTo(err error, policy metav1.DeletionPropagation) *preview.AnswerRepor
 	switch refused, ok := refusal.Of(err); {
 	case err == nil:
 		return &preview.AnswerReport{Accepted: true, Settles: policy == metav1.DeletePropagationBackground}
+	case ok && !strings.Contains(refused.Message, noDryRun): // before the codes, which webhooks choose
+		return &preview.AnswerReport{Refusal: preview.RefusalReportOf(refused, preview.ByUser)}
+	case ok:
 	case apierrors.IsNotFound(err):
 		return &preview.AnswerReport{Error: "it is gone"}
 	case apierrors.IsConflict(err):
 		return &preview.AnswerReport{Error: "it has changed since it was read"}
-	case ok && !strings.Contains(refused.Message, noDryRun):
-		return &preview.AnswerReport{Refusal: preview.RefusalReportOf(refused, preview.ByUser)}
 	}
 	return &preview.AnswerReport{Error: preview.Text(err.Error())}
 }

@@ -2,6 +2,7 @@ package ask
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +11,11 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
+
+// denied returns the denial of a webhook that chooses the code.
+func denied(code int32, reason metav1.StatusReason) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: `admission webhook "w" denied the request: no team`}}
+}
 
 // The server accepts a dry run, refuses it, or leaves the question open. What it accepts is settled, unless a controller
 // has to change the object afterwards.
@@ -37,6 +43,16 @@ func TestAnswersToDryRuns(t *testing.T) {
 			apierrors.NewBadRequest(`admission webhook "w" does not support dry run`), metav1.DeletePropagationBackground,
 			`the server does not say whether it accepts the request: admission webhook "w" does not support dry run`,
 			[2]int{0, 1},
+		},
+		"refused with the code of an object that is gone": {
+			denied(http.StatusNotFound, metav1.StatusReasonNotFound), metav1.DeletePropagationBackground,
+			`the server refuses the request: admission webhook "w" denied the request: no team`,
+			[2]int{1, 1},
+		},
+		"refused with the code of a conflict": {
+			denied(http.StatusConflict, metav1.StatusReasonConflict), metav1.DeletePropagationBackground,
+			`the server refuses the request: admission webhook "w" denied the request: no team`,
+			[2]int{1, 1},
 		},
 		"gone":    {apierrors.NewNotFound(resource, "a"), metav1.DeletePropagationBackground, "the server does not say whether it accepts the request: it is gone", [2]int{0, 1}},
 		"changed": {apierrors.NewConflict(resource, "a", errors.New("version")), metav1.DeletePropagationBackground, "the server does not say whether it accepts the request: it has changed since it was read", [2]int{0, 1}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -234,8 +235,8 @@ func (w *waiting) observe(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err // facts may be missing
 	}
-	if len(part.Kept) > 0 {
-		return &NotDeletedError{part.Kept[0]}
+	if kept := slices.Concat(part.Kept, w.untouched(n.Inventory, part.Going)); len(kept) > 0 {
+		return &NotDeletedError{kept[0]}
 	}
 	w.report, w.before = report, n.Inventory
 	w.observed++
@@ -245,6 +246,23 @@ func (w *waiting) observe(ctx context.Context) error {
 	}
 	w.follower.Follow(ctx, going)
 	return nil
+}
+
+// untouched returns the requested objects of a preview that are not being deleted, although each DELETE was answered: the
+// answer was wrong.
+func (w *waiting) untouched(inv *inventory.Inventory, going []ownership.UID) (kept []cascade.Stay) {
+	if w.question.Predicted == nil {
+		return nil
+	}
+	for n := range w.question.Predicted.Objects {
+		root := &w.question.Predicted.Objects[n]
+		o := inv.Object(ownership.UID(root.UID))
+		if root.Requested && o != nil && o.Phase == ownership.Active && !slices.Contains(going, o.UID) {
+			ref := explain.Ref{Kind: root.Kind, Namespace: root.Namespace, Name: root.Name, UID: o.UID}
+			kept = append(kept, cascade.Stay{Ref: ref, Why: "its DELETE has had no effect"})
+		}
+	}
+	return kept
 }
 
 // find returns the objects of the cascade in an inventory.

@@ -318,3 +318,31 @@ func TestWhatIsNoEvent(t *testing.T) {
 		}
 	}
 }
+
+// Users choose the labels of objects and the bodies of requests: only the verb of the event itself says that a line is about
+// a read. Such a line is not decoded further.
+func TestVerbsInsideOfAnEventDecideNothing(t *testing.T) {
+	const (
+		deleted = `"apiVersion":"audit.k8s.io/v1","stage":"ResponseComplete","requestURI":"/x","verb":"delete","user":{"username":"eve"},` +
+			`"objectRef":{"resource":"configmaps","namespace":"shop","name":"c"},"responseStatus":{"code":200},"stageTimestamp":"2026-03-01T12:00:00Z"`
+		labelled = `"responseObject":{"metadata":{"uid":"u","labels":{"verb":"get"},"list":[{"verb":"watch"},"verb"]}}`
+	)
+	for name, line := range map[string]string{"after the verb": "{" + deleted + "," + labelled + "}", "before it": "{" + labelled + "," + deleted + "}"} {
+		l := history.NewLog(nil)
+		if err := l.AddLine([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+		x, ok := l.Explain(history.Target{Kind: configMap, Namespace: "shop", Name: "c"})
+		if !ok || !strings.Contains(x.Text(noon()), "deleted by eve") || x.Object.UID != "u" {
+			t.Errorf("%s: %+v", name, x)
+		}
+	}
+	for _, verb := range []string{"get", "list", "watch"} {
+		if err := history.NewLog(nil).AddLine([]byte(`{"kind":"Event","annotations":{"verb":["a",{}]},"verb":"` + verb + `","objectRef":{"resource":7`)); err != nil {
+			t.Errorf("%s: more than the verb is decoded: %v", verb, err)
+		}
+	}
+	if err := history.NewLog(nil).AddLine([]byte(`{"labels":{"verb":"get"}}`)); err == nil {
+		t.Error("a line without a verb was taken for a read")
+	}
+}

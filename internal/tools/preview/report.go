@@ -25,6 +25,8 @@ type Report struct {
 	AtLeastSeconds int64          `json:"atLeastSeconds,omitempty"`
 	Budgets        []BudgetReport `json:"budgets,omitempty"`
 	Unread         []string       `json:"unread,omitempty"`
+	// Unseen are the resources in Unread of which the deletion may remove objects. A backup does not have these objects.
+	Unseen []UnseenReport `json:"unseen,omitempty"`
 	// UnreadAdmission says that policies or webhooks could not be read, and why; empty if they were. They may refuse a
 	// deletion, which Undecided does not count.
 	UnreadAdmission string `json:"unreadAdmission,omitempty"`
@@ -159,6 +161,7 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 	if more := len(p.Unread) - mostUnread; more > 0 {
 		result.Unread = append(result.Unread, fmt.Sprintf("and %d more", more))
 	}
+	result.Unseen = p.unseen(inv)
 	return result
 }
 

@@ -38,7 +38,8 @@ type Known struct {
 type NeighborhoodOptions struct {
 	Now time.Time
 	// IsBuiltIn reports whether the controller of a finalizer is known without a look at workloads. For any
-	// other finalizer, the metadata of all Deployments, StatefulSets and DaemonSets is read.
+	// other finalizer, the metadata of all Deployments, StatefulSets and DaemonSets is read, and all pods: a controller
+	// may be a pod without such a workload.
 	IsBuiltIn func(finalizer string) bool
 	// Defaults, if set, returns the default modes of protection, as in Options.
 	Defaults func(ctx context.Context) (protection.Defaults, error)
@@ -150,7 +151,7 @@ func (n *neighborhood) read(ctx context.Context, isBuiltIn func(string) bool) er
 		}
 	}
 	if needsWorkloads {
-		for _, kind := range inventory.WorkloadKinds() {
+		for _, kind := range append(inventory.WorkloadKinds(), inventory.PodKind()) {
 			if r := n.selection.Resources[kind]; r != nil {
 				group.Go(func() error { return n.readAll(ctx, place{resource: r}, nil) })
 			}

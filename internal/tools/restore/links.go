@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -131,7 +132,7 @@ func (r *Run) writeStatus(ctx context.Context, s *undo.Step, objects dynamic.Res
 	if err == nil {
 		err = patchStatus(ctx, s, text, objects)
 	}
-	if err != nil && !apierrors.IsNotFound(err) && !isInterrupted(ctx, err) {
+	if err != nil && !refusal.ServerAnswers(err, apierrors.IsNotFound) && !isInterrupted(ctx, err) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.plan.StatusFailed(s, oneLine(err))

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -107,7 +108,7 @@ func (r *Run) create(ctx context.Context, s *undo.Step) error {
 		}
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case apierrors.IsAlreadyExists(err):
+	case refusal.ServerAnswers(err, apierrors.IsAlreadyExists):
 		return r.readExisting(ctx, s, objects)
 	default:
 		r.failed(s, oneLine(err))
@@ -174,6 +175,9 @@ func isInterrupted(ctx context.Context, err error) bool {
 
 // isLater reports whether the same request may succeed soon.
 func isLater(err error) bool {
+	if _, refused := refusal.Of(err); refused {
+		return false
+	}
 	var status apierrors.APIStatus
 	isUnserved := apierrors.IsNotFound(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
 	return isUnserved || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)

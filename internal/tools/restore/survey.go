@@ -168,33 +168,19 @@ func (s *survey) get(ctx context.Context, objects metadata.ResourceInterface, p 
 		return nil // an owner reference may have any name, and the path of a request would lead elsewhere
 	}
 	o, err := objects.Get(ctx, p.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return ctx.Err()
-	case apierrors.IsForbidden(err):
-		s.forbidden(p, "get")
-		return ctx.Err()
-	case err != nil:
-		return fmt.Errorf("%s: %w", p, err)
+	if err == nil {
+		s.add(p, o)
+		return nil
 	}
-	s.add(p, o)
-	return nil
+	return s.failed(ctx, map[string]undo.Place{p.Name: p}, "get", err)
 }
 
 func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, names map[string]undo.Place) error {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := objects.List(ctx, options)
-		switch {
-		case apierrors.IsNotFound(err):
-			return ctx.Err()
-		case apierrors.IsForbidden(err):
-			for _, p := range names {
-				s.forbidden(p, "list")
-			}
-			return ctx.Err()
-		case err != nil:
-			return err
+		if err != nil {
+			return s.failed(ctx, names, "list", err)
 		}
 		for n := range page.Items {
 			if p, wanted := names[page.Items[n].Name]; wanted {
@@ -213,11 +199,31 @@ func (s *survey) add(p undo.Place, o metav1.Object) {
 	s.found.Existing[p] = s.server.existing(o)
 }
 
-// forbidden records that the user may not read a place: an object may be there.
-func (s *survey) forbidden(p undo.Place, verb string) {
+// failed records why the places of a kind could not be read: an object may be there. One kind, such as one whose
+// conversion webhook was deleted, does not prevent the undo of the others. It returns an error if no kind can be read: at
+// the end of ctx, without an answer of the server, or if the server does not accept the credentials.
+func (s *survey) failed(ctx context.Context, places map[string]undo.Place, verb string, err error) error {
+	answer := apierrors.APIStatus(nil)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !errors.As(err, &answer), apierrors.IsUnauthorized(err):
+		return err
+	case apierrors.IsNotFound(err), verb == "get" && apierrors.IsMethodNotSupported(err):
+		return nil // objects of a kind that can only be created, such as a review, are not stored
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.found.Unread[p] = mayNot(verb, s.found.Kinds[p.Kind].Resource)
+	for _, p := range places {
+		if _, there := s.found.Existing[p]; there {
+			continue // on an earlier page
+		}
+		s.found.Unread[p] = oneLine(err)
+		if apierrors.IsForbidden(err) {
+			s.found.Unread[p] = mayNot(verb, s.found.Kinds[p.Kind].Resource)
+		}
+	}
+	return nil
 }
 
 func mayNot(verb string, resource schema.GroupVersionResource) string {

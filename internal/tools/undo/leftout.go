@@ -166,6 +166,10 @@ func (p *Plan) warn(s *Step, cluster Cluster) {
 		if policy, _, _ := unstructured.NestedString(s.kept.Object.Object, "spec", "persistentVolumeReclaimPolicy"); policy == "Delete" {
 			s.note("its storage may have been deleted with it")
 		}
+		if p.isReleased(s) {
+			claim, _ := claimed(s.kept.Object)
+			s.note("its claim " + claim.Namespace + "/" + claim.Name + " is not restored: no claim gets it until you remove its spec.claimRef")
+		}
 	case claimKind:
 		name := volumeOf(s.kept)
 		volume := Place{Kind: volumeKind, Name: name}

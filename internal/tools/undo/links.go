@@ -61,7 +61,7 @@ func (p *Plan) Volumes() []string {
 // Claim returns the UID that the claimRef of a volume should have, and whether the claimRef must be updated. Its
 // present UID must be the old claim's, or empty.
 func (p *Plan) Claim(volume *unstructured.Unstructured) (types.UID, bool) {
-	s := p.claimOf(volume)
+	s := p.claimOf(volume, "") // its present UID decides below
 	if s == nil || p.present[s.kept.UID()] == "" {
 		return "", false
 	}

@@ -122,33 +122,92 @@ func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
 	}
 }
 
-// cleanVolume reserves a volume for its claim. Without a UID, any claim of that name gets it.
+// cleanVolume reserves a volume for its claim. Without a UID, any claim of that name would get it. If its claim is not
+// restored, the volume keeps the old UID: it is Released, and no claim gets it.
 func (p *Plan) cleanVolume(o *unstructured.Unstructured) {
-	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "uid")
+	place, uid := claimed(o)
 	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "resourceVersion")
-	if claim := p.claimOf(o); claim != nil && p.present[claim.kept.UID()] != "" {
-		_ = unstructured.SetNestedField(o.Object, string(p.present[claim.kept.UID()]), "spec", "claimRef", "uid") // it is a map
+	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "uid")
+	claim := p.claimOf(o, uid)
+	if claim != nil {
+		uid = claim.kept.UID()
+	}
+	now := p.present[uid]
+	if now == "" && (claim == nil || claim.Outcome == LeftOut) {
+		now = uid
+	}
+	if now != "" && place.Name != "" {
+		_ = unstructured.SetNestedField(o.Object, string(now), "spec", "claimRef", "uid") // it is a map
 	}
 }
 
-// claimOf returns the claim that was bound to a volume; nil if it was not kept.
-func (p *Plan) claimOf(volume *unstructured.Unstructured) *Step {
+// claimed returns the place and the UID of the claim that a volume is for; the UID is empty before they are bound.
+func claimed(volume *unstructured.Unstructured) (Place, types.UID) {
 	ref, _, _ := unstructured.NestedStringMap(volume.Object, "spec", "claimRef")
-	s := p.at[Place{claimKind, ref["namespace"], ref["name"]}]
-	if s == nil || volumeOf(s.kept) != volume.GetName() {
+	return Place{claimKind, ref["namespace"], ref["name"]}, types.UID(ref["uid"])
+}
+
+// claimOf returns the claim that was bound to a volume, by its UID in the volume at that time; nil if it was not kept.
+// Another claim of the name may name the volume, too, and was never bound to it.
+func (p *Plan) claimOf(volume *unstructured.Unstructured, bound types.UID) *Step {
+	place, _ := claimed(volume)
+	s := p.at[place]
+	if s == nil || volumeOf(s.kept) != volume.GetName() || bound != "" && bound != s.kept.UID() {
 		return nil
 	}
 	return s
 }
 
+// claimOfKept returns the claim that was bound to a kept volume; nil if it was not kept.
+func (p *Plan) claimOfKept(s *Step) *Step {
+	_, bound := claimed(s.kept.Object)
+	return p.claimOf(s.kept.Object, bound)
+}
+
+// findClaims finds the claims of volumes that are not among the kept objects, and exist.
+func (p *Plan) findClaims(cluster Cluster) {
+	for _, s := range p.Steps {
+		if s.place.Kind != volumeKind || p.claimOfKept(s) != nil {
+			continue
+		}
+		place, bound := claimed(s.kept.Object)
+		e, there := cluster.Existing[place]
+		if there && bound != "" && !e.Terminating && (e.UID == bound || e.UndoneFrom == bound || p.options.Relink) {
+			p.is(bound, e.UID, claimKind)
+		}
+	}
+}
+
+// isReleased reports whether a volume is created without a claim that it was bound to.
+func (p *Plan) isReleased(s *Step) bool {
+	_, bound := claimed(s.kept.Object)
+	claim := p.claimOfKept(s)
+	return bound != "" && p.present[bound] == "" && (claim == nil || claim.Outcome == LeftOut)
+}
+
+// reclaimed returns the policy by which the storage of a volume without its claim is deleted or emptied, or "".
+func reclaimed(volume *unstructured.Unstructured) string {
+	policy, _, _ := unstructured.NestedString(volume.Object, "spec", "persistentVolumeReclaimPolicy")
+	if policy == "Retain" {
+		return ""
+	}
+	return policy
+}
+
 // claimMissing returns the reason not to create a volume, or "". Without its own claim, another claim of that name
-// would get the data.
+// would get the data, or the controller of volumes would delete it.
 func (p *Plan) claimMissing(s *Step) string {
 	if s.place.Kind != volumeKind {
 		return ""
 	}
-	claim := p.claimOf(s.kept.Object)
+	claim := p.claimOfKept(s)
 	switch {
+	case p.isReleased(s):
+		place, _ := claimed(s.kept.Object)
+		if policy := reclaimed(s.kept.Object); policy != "" {
+			return "its claim " + place.Namespace + "/" + place.Name + " is not restored, and its storage would be lost by its reclaim policy " + policy + ": undo the deletion of the claim, too"
+		}
+		return ""
 	case claim == nil || p.present[claim.kept.UID()] != "":
 		return ""
 	case claim.Outcome == Occupied:

@@ -92,7 +92,7 @@ func (s *sorter) addEdges(step *Step) {
 		}
 	}
 	if step.place.Kind == volumeKind { // the UID of its claim reserves it
-		if claim := s.plan.claimOf(step.kept.Object); claim != nil && claim.Outcome == Made {
+		if claim := s.plan.claimOfKept(step); claim != nil && claim.Outcome == Made {
 			s.needs[step]++
 			s.needed[claim] = append(s.needed[claim], step)
 		}

@@ -107,6 +107,7 @@ func New(kept []Kept, cluster Cluster, options Options) *Plan {
 	}
 	slices.SortFunc(p.Steps, func(a, b *Step) int { return a.place.compare(b.place) })
 	p.findOwners(cluster)
+	p.findClaims(cluster)
 	p.findExisting(cluster, servicesWithSelector(kept))
 	p.leaveOut()
 	p.checkPlaces(cluster)

@@ -1,9 +1,12 @@
 package undo
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -54,7 +57,7 @@ func TestR29_VolumesOfOtherClaims(t *testing.T) {
 	kept[2].Object.Object["spec"] = map[string]any{"volumeName": "v"}
 	p := New(kept, clusterOf(), Options{})
 	carryOut(t, p)
-	if v, _ := p.Object(p.steps["v"], true); p.steps["v"].Wave <= p.steps["c"].Wave || p.claimOf(v) == nil {
+	if v, _ := p.Object(p.steps["v"], true); p.steps["v"].Wave <= p.steps["c"].Wave || p.claimOf(v, "") == nil {
 		t.Errorf("the volume is made in wave %d, its claim in %d", p.steps["v"].Wave, p.steps["c"].Wave)
 	} else if uid, differs := p.Claim(v); uid != "c-2" || differs {
 		t.Errorf("the volume is not for its claim: %v", v.Object["spec"])
@@ -85,5 +88,85 @@ func TestR29_OtherNamespaceOfTheNameGetsNoContents(t *testing.T) {
 	same(t, "made again", tells(p), "Made s", "MadeBefore shop", "Remade default")
 	if p.present["default"] != "" {
 		t.Error("an account that was not made by the undo counts as an owner")
+	}
+}
+
+// R29: a volume whose claim is not restored with it is for nobody: it keeps the UID of that claim. It is not created if its
+// reclaim policy would delete the storage then. If the claim exists, the volume is for it.
+func TestR29_VolumeWithoutItsClaimIsForNobody(t *testing.T) {
+	leftOut := "PersistentVolumeClaim c < Pod/p" // with its pod, which had finished
+	for name, test := range map[string]struct {
+		policy   string
+		claim    string // among the kept objects; empty for none
+		existing []string
+		relink   bool
+		uid      string // in the claimRef; empty if the volume is not created
+	}{
+		"Retain":                             {policy: "Retain", uid: "c"},
+		"Delete":                             {policy: "Delete"},
+		"Recycle":                            {policy: "Recycle"},
+		"Retain, the claim is left out":      {policy: "Retain", claim: leftOut, uid: "c"},
+		"Delete, the claim is left out":      {policy: "Delete", claim: leftOut},
+		"Delete, the claim exists":           {policy: "Delete", existing: []string{"PersistentVolumeClaim c c"}, uid: "c"},
+		"Delete, the claim was undone":       {policy: "Delete", existing: []string{"PersistentVolumeClaim c c-1 from=c"}, uid: "c-1"},
+		"Retain, another claim":              {policy: "Retain", existing: []string{"PersistentVolumeClaim c impostor"}, uid: "c"},
+		"Delete, another claim":              {policy: "Delete", existing: []string{"PersistentVolumeClaim c impostor"}},
+		"Delete, another claim, --relink":    {policy: "Delete", existing: []string{"PersistentVolumeClaim c chosen"}, relink: true, uid: "chosen"},
+		"Delete, the claim is being deleted": {policy: "Delete", existing: []string{"PersistentVolumeClaim c c terminating"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := []string{"PersistentVolume v"}
+			if test.claim != "" {
+				lines = append(lines, test.claim, "Pod p")
+			}
+			kept := keptAll(lines...)
+			kept[0].Object.Object["spec"] = map[string]any{
+				"claimRef": map[string]any{"namespace": "shop", "name": "c", "uid": "c", "resourceVersion": "3"}, "persistentVolumeReclaimPolicy": test.policy,
+			}
+			if test.claim != "" {
+				kept[1].Object.Object["spec"] = map[string]any{"volumeName": "v"}
+				kept[2].Object.Object["status"] = map[string]any{"phase": "Succeeded"}
+			}
+			if places := Places(kept, clusterOf().Kinds); !slices.Contains(places, Place{claimKind, "shop", "c"}) {
+				t.Errorf("the claim is not read: %v", places)
+			}
+			p := New(kept, clusterOf(test.existing...), Options{Relink: test.relink})
+			v := p.steps["v"]
+			if isMade := v.Outcome == Made; isMade != (test.uid != "") || !isMade && (v.Outcome != Failed || v.Why == "") {
+				t.Fatalf("%v", tells(p))
+			}
+			if test.uid == "" {
+				return
+			}
+			o, why := p.Object(v, true)
+			if why != "" {
+				t.Fatal(why)
+			}
+			uid, _, _ := unstructured.NestedString(o.Object, "spec", "claimRef", "uid")
+			if _, has, _ := unstructured.NestedString(o.Object, "spec", "claimRef", "resourceVersion"); uid != test.uid || has {
+				t.Errorf("the volume is for %v, want %s", o.Object["spec"], test.uid)
+			}
+			if isNoted := len(v.Notes) > 0 && strings.Contains(strings.Join(v.Notes, " "), "is not restored"); isNoted != (test.uid == "c" && test.policy == "Retain") {
+				t.Errorf("%v", tells(p))
+			}
+		})
+	}
+}
+
+// R29: a claim that took the name, and names the volume, does not get it: the volume was bound to another one.
+func TestR29_ClaimThatWasNeverBoundGetsNoVolume(t *testing.T) {
+	kept := keptAll("PersistentVolume v", "PersistentVolumeClaim c")
+	kept[0].Object.Object["spec"] = map[string]any{
+		"claimRef": map[string]any{"namespace": "shop", "name": "c", "uid": "former"}, "persistentVolumeReclaimPolicy": "Retain",
+	}
+	kept[1].Object.Object["spec"] = map[string]any{"volumeName": "v"}
+	p := New(kept, clusterOf(), Options{})
+	carryOut(t, p)
+	o, why := p.Object(p.steps["v"], true)
+	if uid, _, _ := unstructured.NestedString(o.Object, "spec", "claimRef", "uid"); why != "" || uid != "former" {
+		t.Errorf("the volume is for %q, %s", uid, why)
+	}
+	if _, differs := p.Claim(o); differs {
+		t.Error("the second write gives it the volume")
 	}
 }

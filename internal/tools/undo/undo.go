@@ -156,8 +156,8 @@ var (
 	serviceKind    = schema.GroupKind{Kind: "Service"}
 )
 
-// Places returns the places to read before the plan: for the objects, their namespaces, the volumes of claims, and
-// the owners that are not among the objects. kinds has the scopes of owners.
+// Places returns the places to read before the plan: for the objects, their namespaces, the volumes of claims, the claims
+// of volumes, and the owners that are not among the objects. kinds has the scopes of owners.
 func Places(kept []Kept, kinds map[schema.GroupKind]Kind) []Place {
 	all := map[Place]bool{}
 	known := make(map[types.UID]bool, len(kept))
@@ -172,6 +172,9 @@ func Places(kept []Kept, kinds map[schema.GroupKind]Kind) []Place {
 		}
 		if volume := volumeOf(&kept[n]); volume != "" {
 			all[Place{Kind: volumeKind, Name: volume}] = true
+		}
+		if claim, bound := claimed(o); kept[n].Place().Kind == volumeKind && bound != "" {
+			all[claim] = true
 		}
 		for _, owner := range o.GetOwnerReferences() {
 			if place, served := placeOf(owner, o.GetNamespace(), kinds); served && !known[owner.UID] {

@@ -30,7 +30,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -218,11 +217,10 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, route route) er
 		}
 		defer leave()
 	}
-	if route.cost == costly {
-		// A slow reader must not keep the seat. Servers with a timeout of their own do not support this.
-		control := http.NewResponseController(w)
-		_ = control.SetWriteDeadline(now().Add(longest))
-		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	if within := route.cost.within(); within > 0 {
+		// A client that does not read must not keep the seat, nor the connection after the answer: the server itself
+		// lifts the deadline before the next request. Servers with a timeout of their own do not support this.
+		_ = http.NewResponseController(w).SetWriteDeadline(now().Add(within))
 	}
 	sight, err := newSight(r.Context(), caller, h.source.Resources(), h.source.Living)
 	if err != nil {

@@ -29,6 +29,8 @@ const (
 	// longest bounds the time for which one request gets events: servers end requests after a minute, and
 	// the rights of the caller may change. Clients ask again, from the last record that they received.
 	longest = 50 * time.Second
+	// lastWrite is the time for the beginning of a stream and its last event, beyond longest.
+	lastWrite = 5 * time.Second
 )
 
 // stream is the state of one watch.

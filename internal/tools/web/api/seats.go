@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // cost is the cost of an answer. It determines how many such answers run at once.
@@ -18,6 +19,18 @@ const (
 	// lasting answers continue until the caller disconnects, for up to a minute.
 	lasting
 )
+
+// within bounds the time in which a client must have read an answer of a cost; zero for no bound.
+func (c cost) within() time.Duration {
+	switch c {
+	case costly:
+		return longest
+	case lasting:
+		return longest + lastWrite // a stream ends by itself before
+	case cheap:
+	}
+	return 0
+}
 
 // limits bound the number of answers of one cost that run at once. Priority and fairness of the API server counts each
 // request, too, but lets one user take all seats of a priority level without other users.

@@ -1,0 +1,113 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
+)
+
+// wordy is a cluster with more records than the buffers of a connection hold.
+type wordy struct{ cluster }
+
+// Records implements api.Source.
+func (wordy) Records(after uint64) []report.Record {
+	var all []report.Record
+	for n := after; n < 2000; n++ {
+		object := report.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: "copy", UID: "copy"}
+		all = append(all, report.Record{Number: n + 1, Action: report.ActionDelete, Object: object})
+	}
+	return all
+}
+
+// pipes is a listener for connections in memory, on which no byte is buffered.
+type pipes struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
+}
+
+// Accept implements net.Listener.
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accepted:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// dial makes a connection.
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p.accepted <- server
+	return client, nil
+}
+
+// A client that does not read its streams keeps their seats no longer than one that does, with both versions of HTTP: the
+// others are refused only until then.
+func TestStreamsThatNobodyReadEnd(t *testing.T) {
+	for name, isTwo := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var protocols http.Protocols
+				protocols.SetHTTP1(!isTwo)
+				protocols.SetUnencryptedHTTP2(isTwo)
+				handler := api.Handler(wordy{}, access)
+				listener := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
+				server := &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Minute}
+				served := make(chan error, 1)
+				go func() { served <- server.Serve(listener) }()
+				transport := &http.Transport{DialContext: listener.dial, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
+				var unread []io.Closer
+				for {
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server"+api.Watch, http.NoBody)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Header.Set("Authorization", "Bearer "+everything)
+					response, err := transport.RoundTrip(r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					unread = append(unread, response.Body)
+					if response.StatusCode == http.StatusTooManyRequests {
+						break
+					}
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if code := serve(handler, everything, api.Watch); code != http.StatusOK {
+					t.Errorf("after a minute, another stream gets %d: %d streams have not ended", code, len(unread)-1)
+				}
+				for _, body := range unread {
+					_ = body.Close()
+				}
+				transport.CloseIdleConnections()
+				if err := server.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
