@@ -1,8 +1,10 @@
 package coppice
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
@@ -44,6 +46,11 @@ func (o DeletionOrder) String() string { return namespaces.FormatStages(o) }
 type NamespaceOptions struct {
 	// DeletionOrder is the order in which contents are deleted. Default: DefaultDeletionOrder.
 	DeletionOrder DeletionOrder
+	// Settle is the minimum time that a terminating namespace is kept; its contents are deleted meanwhile. A creation that
+	// the server has admitted before the deletion, and that a webhook delays, may add an object until then. Otherwise the
+	// object would stay behind in a namespace that is gone. Default: 5 s, as upstream. Negative: none, for tests on servers
+	// without slow webhooks.
+	Settle time.Duration
 	// WrapMetadata, if set, is put around the client that lists contents by their metadata, as in
 	// Options.
 	WrapMetadata func(metadata.Interface) metadata.Interface
@@ -65,7 +72,8 @@ type NamespaceController struct {
 // namespaces/finalize. With deletecollection on all resources it is faster.
 func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*NamespaceController, error) {
 	c, set, err := metrics.NewNamespaceController(config, namespaces.Options{
-		DeletionOrder: options.DeletionOrder, WrapMetadata: options.WrapMetadata, Logger: options.Logger,
+		DeletionOrder: options.DeletionOrder, Settle: max(0, cmp.Or(options.Settle, namespaces.DefaultSettle)),
+		WrapMetadata: options.WrapMetadata, Logger: options.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package collector_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -18,17 +19,31 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/wireserver"
 )
 
+// outage is what happens to a request while a server is away.
+type outage uint8
+
+const (
+	// refuses requests at once.
+	refuses outage = iota
+	// swallows requests: they end by their own timeouts. Open watches end when the server is back, as for all that follows.
+	swallows
+	// delays requests until the server is back, as a connection that is being opened does.
+	delays
+)
+
 // network is the way to a server. It breaks, with all open watches, at a number of DELETEs.
 type network struct {
 	server *wireserver.Server
 
 	isGateway bool // something answers while the server is away
+	outage    outage
 
 	mu      sync.Mutex
 	left    int // DELETEs until it breaks
 	isDown  bool
 	running context.Context // ends when the network breaks
 	cut     context.CancelFunc
+	back    chan struct{} // closed when it is repaired
 }
 
 func newNetwork(s *wireserver.Server, left int) *network {
@@ -39,19 +54,55 @@ func newNetwork(s *wireserver.Server, left int) *network {
 
 // RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
-	running, ok := n.enter(r.Method == http.MethodDelete)
-	if !ok && n.isGateway {
+	running, back, ok := n.enter(r.Method == http.MethodDelete)
+	switch {
+	case ok:
+	case n.isGateway:
 		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Header: http.Header{}}, nil
-	}
-	if !ok {
+	case n.outage == swallows:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case n.outage == delays:
+		select {
+		case <-back:
+			return n.RoundTrip(r)
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	default:
 		return nil, errors.New("connection refused")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	context.AfterFunc(running, cancel)
-	return n.server.RoundTrip(r.WithContext(ctx))
+	response, err := n.server.RoundTrip(r.WithContext(ctx))
+	if err == nil && n.outage != refuses {
+		response.Body = &silent{response.Body, r.Context(), running, back}
+	}
+	return response, err
 }
 
-func (n *network) enter(deletes bool) (context.Context, bool) {
+// silent is an answer that does not end before the network is repaired.
+type silent struct {
+	io.ReadCloser
+
+	request, running context.Context
+	back             <-chan struct{}
+}
+
+// Read implements io.Reader.
+func (s *silent) Read(part []byte) (int, error) {
+	n, err := s.ReadCloser.Read(part)
+	if s.running.Err() != nil {
+		select {
+		case <-s.back:
+		case <-s.request.Done():
+		}
+		return 0, errors.New("connection reset")
+	}
+	return n, err
+}
+
+func (n *network) enter(deletes bool) (running context.Context, back <-chan struct{}, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if deletes {
@@ -60,13 +111,17 @@ func (n *network) enter(deletes bool) (context.Context, bool) {
 			n.cut()
 		}
 	}
-	return n.running, !n.isDown
+	return n.running, n.back, !n.isDown
 }
 
 func (n *network) repair() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.isDown = false
+	if n.back != nil {
+		close(n.back)
+	}
+	n.back = make(chan struct{})
 	n.running, n.cut = context.WithCancel(context.Background())
 }
 
@@ -89,9 +144,17 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 	for name, test := range map[string]struct {
 		restored  func(*wireserver.Server)
 		isGateway bool
+		outage    outage
+		lasts     time.Duration
 	}{
-		"with its revisions": {asItWas, false}, "with its revisions, behind a gateway": {asItWas, true},
-		"with higher revisions": {raised, false}, "with higher revisions, behind a gateway": {raised, true},
+		"with its revisions":                        {restored: asItWas, lasts: 10 * time.Minute},
+		"with its revisions, behind a gateway":      {restored: asItWas, isGateway: true, lasts: 10 * time.Minute},
+		"with higher revisions":                     {restored: raised, lasts: 10 * time.Minute},
+		"with higher revisions, behind a gateway":   {restored: raised, isGateway: true, lasts: 10 * time.Minute},
+		"requests hang":                             {restored: asItWas, outage: swallows, lasts: 10 * time.Minute},
+		"requests hang, with higher revisions":      {restored: raised, outage: swallows, lasts: 10 * time.Minute},
+		"requests hang, and end after the restore":  {restored: asItWas, outage: swallows, lasts: 20 * time.Second},
+		"requests hang, and arrive after a restore": {restored: asItWas, outage: delays, lasts: 20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const dependents = 1000
@@ -99,7 +162,7 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 			family(s, "web", dependents)
 			synctest.Test(t, func(t *testing.T) {
 				network := newNetwork(s, dependents/3)
-				network.isGateway = test.isGateway
+				network.isGateway, network.outage = test.isGateway, test.outage
 				defer func() { network.cut() }()
 				c, err := collector.New(&rest.Config{Host: "http://server", Transport: network}, collector.Options{})
 				if err != nil {
@@ -117,7 +180,7 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 				if !network.broken() {
 					t.Fatal("the collector deletes nothing")
 				}
-				advance(10 * time.Minute)
+				advance(test.lasts)
 				restore()
 				test.restored(s)
 				network.repair()

@@ -12,7 +12,8 @@ import (
 // Attach runs the collector and the namespace controller against an existing server, such as
 // envtest's, until the test ends. It takes the options WithBinary, WithCRDs, WithCRDBytes and
 // WithArguments (arguments of coppice collect), and, for servers that have a namespace controller,
-// such as kind, WithoutNamespaceController. User and Advance need a plane of Start.
+// such as kind, WithoutNamespaceController. A deleted namespace stays for 5 s, for creations that the server has admitted
+// before; WithArguments("--namespace-settle=0") ends that, where no webhook is slow. User and Advance need a plane of Start.
 func Attach(t testing.TB, kubeconfig string, options ...Option) *Plane {
 	t.Helper()
 	p, err := OpenAttached(t.Context(), kubeconfig, options...)

@@ -35,6 +35,8 @@ type Plane struct {
 	seen   map[string]leaks.Object // guarded by mu; the objects that were read since, by UID
 	plan   *string                 // guarded by mu; of the faults before Faults was called; nil if it was not
 	closed bool                    // guarded by mu
+
+	isChanged bool // guarded by mu; Keep was called, so Reset leads to another state than that of the start
 }
 
 // Start starts a control plane that stops at the end of the test. Tests that run in parallel may

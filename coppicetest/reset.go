@@ -31,9 +31,12 @@ func (p *Plane) Reset(t testing.TB) {
 }
 
 // Keep makes the present state the one to which Reset leads back: a suite installs definitions, policies and namespaces,
-// and calls it once. It includes Mark.
+// and calls it once. It includes Mark. A plane of Shared ends with the test then: no other test gets it.
 func (p *Plane) Keep(t testing.TB) {
 	t.Helper()
+	p.mu.Lock()
+	p.isChanged = true
+	p.mu.Unlock()
 	if err := p.keep(t.Context()); err != nil {
 		t.Fatalf("keep: %v", err)
 	}
@@ -77,7 +80,7 @@ var pools = struct {
 // Shared lends a control plane to a test, and takes it back at the test's end. It is as new: Reset has removed what
 // earlier tests have left. Tests that run in parallel have one each, so there are at most as many as go test runs tests
 // at the same time (-parallel). Planes with the same options are lent again, which takes milliseconds where Start takes
-// half a second; all of them end with the process.
+// half a second; all of them end with the process. One whose test has called Keep is not lent again.
 func Shared(t testing.TB, options ...Option) *Plane {
 	t.Helper()
 	var s settings
@@ -138,8 +141,15 @@ func (p *Plane) runs() bool {
 	}
 }
 
-// takeBack resets a plane and makes it idle. If that fails, it closes the plane.
+// takeBack resets a plane and makes it idle. If that fails, or the state to which Reset leads is not that of the start, it
+// closes the plane.
 func (p *Plane) takeBack(ctx context.Context, key string) error {
+	p.mu.Lock()
+	isChanged := p.isChanged
+	p.mu.Unlock()
+	if isChanged {
+		return p.Close()
+	}
 	err := p.endFaults(ctx)
 	if err == nil {
 		err = p.reset(ctx)

@@ -91,6 +91,30 @@ func TestSharedPlanesAreAsNew(t *testing.T) {
 	})
 }
 
+// TestKeptPlanesAreNotLentAgain checks that a test has a plane without the objects that another one has kept.
+func TestKeptPlanesAreNotLentAgain(t *testing.T) {
+	t.Parallel()
+	options := []coppicetest.Option{coppicetest.WithoutNamespaceController(), coppicetest.WithArguments("--log-level=error")} // of no other test
+	var first, last *coppicetest.Plane
+	t.Run("keeps", func(t *testing.T) {
+		first = coppicetest.Shared(t, options...)
+		newServer(t, first).configMap("mine", "")
+		first.Keep(t)
+	})
+	t.Run("borrows", func(t *testing.T) {
+		last = coppicetest.Shared(t, options...)
+		if code, _, _ := newServer(t, last).persist(http.MethodGet, configMaps+"/mine", ""); code != http.StatusNotFound {
+			t.Errorf("an object that another test has kept: %d, want 404", code)
+		}
+	})
+	if first == last {
+		t.Error("the plane was lent again")
+	}
+	if err := last.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // BenchmarkShared lends a plane whose last test has made 100 objects.
 func BenchmarkShared(b *testing.B) {
 	plane, err := coppicetest.Open(context.Background())

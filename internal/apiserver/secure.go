@@ -42,6 +42,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 	companions := companions(c.Companions)
 	outlived := outlived{access: access, lookup: protected.Lookup{
 		Mapper: f.mapper, Metadata: f.objects, Objects: f.whole, Discovery: f.client.Discovery(), Carried: companions.hasFinalizer,
+		Surveys: protected.NewSurveys(),
 	}}
 	about := deleteflow.Config{
 		Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector,

@@ -2,6 +2,7 @@ package collector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -117,15 +118,64 @@ func TestR15_BadClaimHoldsNobody(t *testing.T) {
 			w.Hold(podKind)
 			elsewhere := blocking(ownedBy(web))
 			w.Create(ownership.Object{Kind: podKind, Namespace: "elsewhere", Name: "pod", Owners: []ownership.Reference{elsewhere}})
-			misnamed := blocking(ownedBy(web))
-			misnamed.Name = "other"
-			w.pod("misnamed", misnamed)
+			if policy == foreground {
+				misnamed := blocking(ownedBy(web))
+				misnamed.Name = "other"
+				w.pod("misnamed", misnamed)
+			}
 			// A second owner in another namespace, so that pods are listed across all.
 			far := w.Create(ownership.Object{Kind: setKind, Namespace: "far", Name: "far", UID: "far"})
 			w.Remove(client.RefOf(far), policy)
 			w.Remove(setRef("web"), policy)
 			w.settle()
 			w.mustBeGone(setRef("web"), client.RefOf(far))
+		})
+	}
+}
+
+// R13: an orphan deletion misses no object that names the owner's UID, whatever else it states: it would be collected once
+// the owner is gone.
+func TestR13_MissedClaimantsByUIDHoldTheOwner(t *testing.T) {
+	for name, change := range map[string]func(*ownership.Reference){
+		"another name":              func(r *ownership.Reference) { r.Name = "other" },
+		"a kind that is not served": func(r *ownership.Reference) { r.APIVersion = "extensions/v1beta1" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t)
+			web := w.set("web")
+			w.Hold(podKind)
+			wrong := ownedBy(web)
+			change(&wrong)
+			w.pod("wrong", wrong)
+			w.Remove(setRef("web"), orphan)
+			w.try(3)
+			w.mustExist(setRef("web"))
+			w.Unhold(podKind)
+			w.settle()
+			w.mustBeGone(setRef("web"))
+			w.mustHaveOwners(podRef("wrong"))
+		})
+	}
+}
+
+// R13, R14: while an API cannot be read, objects that name a cluster-scoped owner's UID under a kind of that API, and do not
+// block, hold neither its orphan nor its foreground deletion: any tenant may create them.
+func TestR14_ClaimsOnUnreadableKindsHoldNobody(t *testing.T) {
+	metrics := ownership.Kind{Group: "metrics.k8s.io", Kind: "NodeMetrics"}
+	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t)
+			w.Serve(metrics, ownership.Cluster)
+			node := w.Create(ownership.Object{Kind: nodeKind, Name: "web"})
+			w.Inject(apimodel.Fault{Verb: "get", Kind: metrics, Err: errors.New("metrics-server is down")})
+			w.pod("wrong", ownership.Reference{APIVersion: "metrics.k8s.io/v1beta1", Kind: "NodeMetrics", Name: "web", UID: node.UID})
+			w.drain()
+			w.Remove(client.RefOf(node), policy)
+			w.try(5)
+			w.mustBeGone(client.RefOf(node))
+			if policy == orphan {
+				w.mustHaveOwners(podRef("wrong"))
+			}
 		})
 	}
 }

@@ -68,6 +68,8 @@ type Collector struct {
 	work    work
 	term    term
 	wholes  chan struct{} // a semaphore: one element for each decision that holds whole lists
+	singles *places       // for reads of claims one by one
+	several *places       // for reads of all claims of an object in wholes
 }
 
 // immediateTries bounds how often a decision is repeated at once after a refused write. Then the
@@ -195,15 +197,15 @@ func (c *Collector) apply(ctx context.Context, epoch int, f verdict.Facts, decis
 		c.logIdle(ctx, f.Object, d)
 		return c.rereadAll(ctx, d.Objects)
 	case verdict.Detach:
-		return c.writeOwners(ctx, f, d.Remaining, d)
+		return c.writeOwners(ctx, epoch, f, d.Remaining, d)
 	case verdict.Unblock:
-		return c.writeOwners(ctx, f, d.Owners, d)
+		return c.writeOwners(ctx, epoch, f, d.Owners, d)
 	case verdict.Delete:
-		return c.delete(ctx, f, d)
+		return c.delete(ctx, epoch, f, d)
 	case verdict.Disown:
 		return c.disown(ctx, epoch, f.Object, d)
 	case verdict.RemoveFinalizer:
-		return c.complete(ctx, f, d)
+		return c.complete(ctx, epoch, f, d)
 	default:
 		return fmt.Errorf("apply decision about %s: unknown type %T", client.RefOf(f.Object), decision)
 	}

@@ -170,6 +170,8 @@ func New(api client.Interface, config Config) *Collector {
 		breaker:  newBreaker(config.Breaker, config.Clock),
 		journal:  journal{size: config.Records},
 		wholes:   make(chan struct{}, wholeAtOnce),
+		singles:  newPlaces(4, 16),
+		several:  newPlaces(1, wholeAtOnce),
 	}
 	c.barrier = barrier.New(barrier.Config{
 		Reader: c.api, Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,

@@ -6,6 +6,7 @@ import (
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -21,7 +22,7 @@ func (c *Collector) record(r report.Record, err error) {
 	case err == nil:
 		r.Answer = report.AnswerDone
 		c.state.accepted(ownership.UID(r.Object.UID))
-	case client.IsRefusal(err):
+	case client.IsRefusal(err), pace.IsNotSent(err):
 		return
 	default:
 		r.Answer, r.Error = report.AnswerUnknown, ownership.Excerpt(err.Error(), maxText)

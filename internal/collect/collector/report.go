@@ -114,7 +114,8 @@ func (c *Collector) logIdle(ctx context.Context, self ownership.Object, d verdic
 func (c *Collector) logFailure(ctx context.Context, uid ownership.UID, outcome Outcome) {
 	switch {
 	case outcome.Next == Settled, ctx.Err() != nil:
-	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err), errors.As(outcome.Err, &refusedError{}), pace.IsUnreachable(outcome.Err):
+	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err), errors.As(outcome.Err, &refusedError{}),
+		pace.IsUnreachable(outcome.Err), pace.IsNotSent(outcome.Err), errors.As(outcome.Err, &slowKindError{}):
 		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", pace.Brief(outcome.Err))
 	default:
 		c.log.WarnContext(ctx, "not settled", "uid", string(uid), "after", outcome.After, "error", pace.Brief(outcome.Err))

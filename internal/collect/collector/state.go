@@ -67,7 +67,7 @@ type state struct {
 	graph *ownership.Graph // guarded by mu, and so is all below
 	// inTerm means that the queue keeps the keys that it gets (term.go).
 	inTerm bool
-	epoch  int // the number of the current epoch (R4)
+	epoch  atomic.Int64 // the number of the current epoch (R4); written under mu
 
 	// written holds the resourceVersion at which the collector wrote an object successfully, until a newer
 	// version of the object is known. Deciding on that version again would only send the same request again. It
@@ -201,7 +201,7 @@ func (s *state) SetScope(kind ownership.Kind, scope ownership.Scope) {
 // NewEpoch implements feed.Sink.
 func (s *state) NewEpoch() {
 	s.change(func(g *ownership.Graph) []ownership.UID {
-		s.epoch++
+		s.epoch.Add(1)
 		clear(s.written)
 		clear(s.homes) // their revisions are of another history
 		return g.NewEpoch()
@@ -212,7 +212,7 @@ func (s *state) NewEpoch() {
 // epoch has begun since, the answer is dropped: it may show a state that was undone.
 func (s *state) refresh(epoch int, o ownership.Object) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
-		if s.epoch != epoch {
+		if s.Epoch() != epoch {
 			return nil
 		}
 		return g.Refresh(o)
@@ -222,7 +222,7 @@ func (s *state) refresh(epoch int, o ownership.Object) {
 // Confirm implements barrier.Graph.
 func (s *state) Confirm(epoch int, o ownership.Object) (known bool) {
 	s.change(func(g *ownership.Graph) (uids []ownership.UID) {
-		if s.epoch == epoch {
+		if s.Epoch() == epoch {
 			uids, known = g.Confirm(o)
 		}
 		return uids
@@ -252,19 +252,15 @@ func (s *state) vanish(uid ownership.UID) {
 	})
 }
 
-// Epoch implements barrier.Graph. Requests note the epoch that they begin in.
-func (s *state) Epoch() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.epoch
-}
+// Epoch implements barrier.Graph. Requests note the epoch that they begin in. It takes no lock: each write compares it.
+func (s *state) Epoch() int { return int(s.epoch.Load()) }
 
 // resolve records the answer to a live read of a claim that began in the given epoch. It reports whether the
 // claim needs to be read again: the owner is present, the claim is still made, and the owner is not observed,
 // so that no event would report its removal.
 func (s *state) resolve(epoch int, claim ownership.Claim, presence ownership.Presence, phase ownership.Phase) (needsRead bool) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
-		if s.epoch != epoch {
+		if s.Epoch() != epoch {
 			presence = ownership.Unknown // the answer may be outdated; the dependents come back
 		}
 		g.SetTime(s.clock.Now().UnixNano())
@@ -357,7 +353,7 @@ func (s *state) gather(uid ownership.UID) (verdict.Facts, bool) {
 func (s *state) wrote(epoch int, observed ownership.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.graph.Object(observed.UID); known && s.epoch == epoch {
+	if _, known := s.graph.Object(observed.UID); known && s.Epoch() == epoch {
 		s.written[observed.UID] = observed.ResourceVersion
 	}
 }

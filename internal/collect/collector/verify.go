@@ -24,27 +24,34 @@ func (c *Collector) verify(ctx context.Context, uid ownership.UID, claims []owne
 		if !c.isListCheaper(at) {
 			continue
 		}
-		if err := c.readByList(ctx, uid, at); err == nil {
-			// The answers bring the object back, for the claims that are left.
+		isRead, err := c.inPlace(c.singles, at.kind, uid, func() error { return c.readByList(ctx, uid, at) })
+		if !isRead || err == nil {
+			// A free place or the answers bring the object back, for the claims that are left.
 			return nil
 		}
 		// Not every kind that can be read can be listed.
 	}
 	var failures []error
 	for _, claim := range claims[:min(len(claims), readsPerTry)] {
-		if !c.reads.begin(claim, uid) {
-			continue // under way: its answer brings this object back
-		}
-		err := c.readUnknown(ctx, claim)
-		waiting := c.reads.end(claim)
-		if err != nil {
-			failures = append(failures, err)
-			for _, other := range waiting {
-				c.queue.Retry(other)
-			}
-		}
+		_, err := c.inPlace(c.singles, claim.Kind, uid, func() error { return c.readOnce(ctx, claim, uid) })
+		failures = append(failures, err)
 	}
 	return errors.Join(failures...)
+}
+
+// readOnce reads a claim, unless that is under way: then its answer brings the object back.
+func (c *Collector) readOnce(ctx context.Context, claim ownership.Claim, uid ownership.UID) error {
+	if !c.reads.begin(claim, uid) {
+		return nil
+	}
+	err := c.readUnknown(ctx, claim)
+	waiting := c.reads.end(claim)
+	if err != nil {
+		for _, other := range waiting {
+			c.queue.Retry(other)
+		}
+	}
+	return err
 }
 
 // place is a kind and a namespace, with the claims on owners there.
@@ -183,10 +190,13 @@ func (c *Collector) readOwner(ctx context.Context, claim ownership.Claim) (owner
 func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	var failures []error
 	for _, claim := range c.state.presumptions(owner) {
-		needsRead, err := c.read(ctx, claim)
-		if needsRead {
-			err = errUnobserved
-		}
+		_, err := c.inPlace(c.singles, claim.Kind, owner, func() error {
+			needsRead, err := c.read(ctx, claim)
+			if needsRead {
+				err = errUnobserved
+			}
+			return err
+		})
 		failures = append(failures, err)
 	}
 	return errors.Join(failures...)

@@ -300,10 +300,16 @@ func TestManyClaimsAreReadInTurns(t *testing.T) {
 // Run ends with its context even while requests hang.
 func TestRunEndsWithItsContext(t *testing.T) {
 	running(t, collector.Config{Workers: 20}, func(s *apimodel.Server, _ *collector.Collector) {
+		const kinds = 10
+		for i := range kinds {
+			s.Serve(ownership.Kind{Group: "example.com", Kind: fmt.Sprint("Kind", i)}, ownership.Namespaced)
+		}
 		s.Inject(apimodel.Fault{Wait: make(chan struct{})})
 		for i := range 50 {
 			s.Create(ownership.Object{
-				Kind: podKind, Namespace: space, Name: fmt.Sprint("pod-", i), Owners: []ownership.Reference{absent(fmt.Sprint(i))},
+				Kind: podKind, Namespace: space, Name: fmt.Sprint("pod-", i), Owners: []ownership.Reference{
+					{APIVersion: "example.com/v1", Kind: fmt.Sprint("Kind", i%kinds), Name: fmt.Sprint(i), UID: ownership.UID(fmt.Sprint(i))},
+				},
 			})
 		}
 		synctest.Wait()

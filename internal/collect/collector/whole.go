@@ -83,7 +83,7 @@ func (c *Collector) readWhole(ctx context.Context, self ownership.Object) (exami
 		}
 		e, ok := c.state.gatherWhole(epoch, now, answers)
 		if open := unverified(e.facts); ok && len(open) > 0 {
-			if err := c.readClaims(ctx, open, answers); err != nil {
+			if err := c.readClaims(ctx, now.UID, open, answers); err != nil {
 				return e, err
 			}
 			e, ok = c.state.gatherWhole(epoch, now, answers)
@@ -111,21 +111,32 @@ func unverified(f verdict.Facts) []ownership.Claim {
 
 // readClaims reads owners live, as verify does, and adds the answers. It reads all at once: nothing keeps some of the
 // answers until the object is reconsidered.
-func (c *Collector) readClaims(ctx context.Context, claims []ownership.Claim, answers map[ownership.Claim]ownership.Answer) error {
+func (c *Collector) readClaims(ctx context.Context, uid ownership.UID, claims []ownership.Claim, answers map[ownership.Claim]ownership.Answer) error {
 	for _, at := range placesOf(claims) {
-		if !c.isListCheaper(at) {
-			continue
+		isRead, err := c.inPlace(c.several, at.kind, uid, func() error { return c.readPlace(ctx, at, answers) })
+		switch {
+		case err != nil:
+			return err
+		case !isRead:
+			return slowKindError{at.kind}
 		}
+	}
+	return nil
+}
+
+// readPlace reads the owners at one place live, and adds the answers that are missing.
+func (c *Collector) readPlace(ctx context.Context, at place, answers map[ownership.Claim]ownership.Answer) error {
+	if c.isListCheaper(at) {
 		found, err := c.listOwners(ctx, at)
-		if err != nil {
-			continue // not every kind that can be read can be listed
-		}
 		for _, claim := range at.claims {
+			if err != nil {
+				break // not every kind that can be read can be listed
+			}
 			owner, ok := found[claim.UID]
 			answers[claim] = c.answerOf(owner, ok && owner.Name == claim.Name)
 		}
 	}
-	for _, claim := range claims {
+	for _, claim := range at.claims {
 		if _, ok := answers[claim]; ok {
 			continue
 		}
@@ -198,10 +209,18 @@ func (c *Collector) readDependent(ctx context.Context, owner ownership.Object, u
 	})
 	for _, o := range c.state.ownersOf(now) {
 		switch {
-		case o.Presence == ownership.Present:
-			return version, true, nil
+		case o.Presence == ownership.Present, o.Presence == ownership.Unknown && owner.Phase == ownership.Orphaning:
+			return version, true, nil // see ownership.Graph.Orphans
 		case o.Presence == ownership.Unknown && o.Obstacle == ownership.Verifiable:
-			if _, isThere, err := c.readOwner(ctx, o.Claim); err != nil || isThere {
+			isThere := false
+			isRead, err := c.inPlace(c.several, o.Claim.Kind, owner.UID, func() (err error) {
+				_, isThere, err = c.readOwner(ctx, o.Claim)
+				return err
+			})
+			if !isRead {
+				err = slowKindError{o.Claim.Kind}
+			}
+			if err != nil || isThere {
 				return version, isThere, err // a claim on the owner in another group
 			}
 		}
@@ -214,7 +233,7 @@ func (c *Collector) readDependent(ctx context.Context, owner ownership.Object, u
 func (s *state) gatherWhole(epoch int, whole ownership.Object, answers map[ownership.Claim]ownership.Answer) (examined, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.epoch != epoch {
+	if s.Epoch() != epoch {
 		return examined{}, false
 	}
 	facts, ok := verdict.GatherWhole(s.graph, whole, answers)

@@ -1,11 +1,13 @@
 package collector_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
 // manyOwners is more than the graph keeps.
@@ -190,5 +192,33 @@ func TestR30_ParkedObjectWithManyOwnersIsNotReadAgain(t *testing.T) {
 			w.settle()
 			w.mustBeGone(podRef("pod"))
 		})
+	}
+}
+
+// R13: an object with many owners is detached from an orphaning one that it names under a kind that is not served, or
+// cannot be read, at any place in the list.
+func TestR13_ManyOwnersOneUnderAnotherKind(t *testing.T) {
+	for group, isServed := range map[string]bool{"extensions": false, "metrics.k8s.io": true} {
+		for _, n := range []int{0, manyOwners / 2, manyOwners - 1} {
+			t.Run(fmt.Sprint(group, " ", n), func(t *testing.T) {
+				w := newFixture(t)
+				if isServed {
+					kind := ownership.Kind{Group: group, Kind: setKind.Kind}
+					w.Serve(kind, ownership.Namespaced)
+					w.Inject(apimodel.Fault{Verb: "get", Kind: kind, Err: errors.New("metrics-server is down")})
+				}
+				var owners []ownership.Reference
+				for i := range manyOwners {
+					owners = append(owners, ownedBy(w.set(fmt.Sprint("owner-", i))))
+				}
+				owners[n].APIVersion = group + "/v1beta1"
+				w.pod("pod", owners...)
+				w.try(3)
+				w.Remove(setRef(fmt.Sprint("owner-", n)), orphan)
+				w.try(5)
+				w.mustBeGone(setRef(fmt.Sprint("owner-", n)))
+				w.mustHaveOwnersOf("pod", manyOwners-1)
+			})
+		}
 	}
 }

@@ -18,8 +18,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
+// inEpoch returns a context for a write that was decided on in an epoch. The write is not sent in a later one, nor before
+// the server was verified after an outage: a restored backup may have the object as it was observed, and its owner, too
+// (R4).
+func (c *Collector) inEpoch(ctx context.Context, epoch int) context.Context {
+	return pace.WithCondition(ctx, func() error {
+		if c.state.Epoch() != epoch {
+			return errNewEpoch
+		}
+		return nil
+	})
+}
+
 // delete sends the one DELETE that collects an object (R10, R11).
-func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delete) error {
+func (c *Collector) delete(ctx context.Context, epoch int, f verdict.Facts, d verdict.Delete) error {
 	self := f.Object
 	if err := c.checkProtected(self); err != nil {
 		return err
@@ -33,8 +45,8 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		c.stats.paused.Add(1)
 		return nil // Resume brings it back
 	}
-	record, epoch := c.recordOf(f, d), c.state.Epoch()
-	err := c.api.Delete(auditreason.NewContext(ctx, reasonOf(&record)), self, d.Propagation)
+	record := c.recordOf(f, d)
+	err := c.api.Delete(auditreason.NewContext(c.inEpoch(ctx, epoch), reasonOf(&record)), self, d.Propagation)
 	c.record(record, err)
 	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
@@ -57,10 +69,10 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 }
 
 // writeOwners writes a list of owner references that was computed from the facts (R9, R10).
-func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []ownership.Reference, d verdict.Decision) error {
+func (c *Collector) writeOwners(ctx context.Context, epoch int, f verdict.Facts, owners []ownership.Reference, d verdict.Decision) error {
 	self := f.Object
-	record, epoch := c.recordOf(f, d), c.state.Epoch()
-	now, err := c.api.PatchOwners(ctx, self, owners)
+	record := c.recordOf(f, d)
+	now, err := c.api.PatchOwners(c.inEpoch(ctx, epoch), self, owners)
 	c.record(record, err)
 	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
@@ -80,11 +92,11 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 
 // complete ends a foreground or orphan deletion, when it is proven that no
 // dependent was missed (R15).
-func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.RemoveFinalizer) error {
+func (c *Collector) complete(ctx context.Context, epoch int, f verdict.Facts, d verdict.RemoveFinalizer) error {
 	if proven, err := c.barrier.Prove(ctx, f.Object, d.Finalizer); !proven {
 		return err
 	}
-	if err := c.removeFinalizer(ctx, f, d); err != nil {
+	if err := c.removeFinalizer(ctx, epoch, f, d); err != nil {
 		return err // the proof still holds for the next try
 	}
 	c.barrier.Forget(f.Object.UID)
@@ -92,10 +104,10 @@ func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.Rem
 }
 
 // removeFinalizer removes a finalizer of the collector's (R13, R14).
-func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verdict.RemoveFinalizer) error {
+func (c *Collector) removeFinalizer(ctx context.Context, epoch int, f verdict.Facts, d verdict.RemoveFinalizer) error {
 	self := f.Object
-	record, epoch := c.recordOf(f, d), c.state.Epoch()
-	now, err := c.api.PatchFinalizers(ctx, self, d.Remaining)
+	record := c.recordOf(f, d)
+	now, err := c.api.PatchFinalizers(c.inEpoch(ctx, epoch), self, d.Remaining)
 	c.record(record, err)
 	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
@@ -148,10 +160,10 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 			return err
 		}
 		if c.state.Epoch() != epoch {
-			return errNewEpoch
+			return errNewEpoch // before a dependent is read: the new epoch may have other ones
 		}
 		err := c.untilCurrent(ctx, func() (ownership.Object, error) {
-			return c.detach(ctx, owner, dependent)
+			return c.detach(ctx, epoch, owner, dependent)
 		})
 		if one, isRefused := errors.AsType[refusedError](err); isRefused {
 			refused.Store(&one)
@@ -171,8 +183,8 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 	return nil
 }
 
-// detach removes the references of one dependent to an owner.
-func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid ownership.UID) (ownership.Object, error) {
+// detach removes the references of one dependent to an owner, whose deletion was observed in an epoch.
+func (c *Collector) detach(ctx context.Context, epoch int, owner ownership.Object, uid ownership.UID) (ownership.Object, error) {
 	dependent, known := c.state.object(uid)
 	if !known {
 		return dependent, nil
@@ -193,8 +205,8 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	if len(remaining) == len(dependent.Owners) {
 		return dependent, nil
 	}
-	record, epoch := c.recordOfOrphan(dependent, owner), c.state.Epoch()
-	now, err := c.api.PatchOwners(ctx, dependent, remaining)
+	record := c.recordOfOrphan(dependent, owner)
+	now, err := c.api.PatchOwners(c.inEpoch(ctx, epoch), dependent, remaining)
 	isKept := err == nil && slices.ContainsFunc(now.Owners, func(r ownership.Reference) bool { return r.UID == owner.UID })
 	if isKept {
 		c.state.refresh(epoch, now)

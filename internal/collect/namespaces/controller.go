@@ -30,8 +30,8 @@
 // when the next sync is due. A sync deletes a page of each type at most, so that no namespace
 // occupies a worker for long: a namespace that hangs, or is huge, does not starve the others.
 //
-// There is no delay before the first sync. Upstream waits 5 s for creates in flight; here
-// the second sync finds those. Config.Settle brings the wait back for servers that need it.
+// There is no delay before the first sync. Upstream waits 5 s for creates in flight; on our server
+// the second sync finds those. On other servers Config.Settle keeps the namespace for as long.
 // This package does not remove finalizers of contents, does not force deletions, and does
 // not decide which namespaces may be deleted.
 //

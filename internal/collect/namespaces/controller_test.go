@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 // NS-14: one list of each type, no delay, and the namespace is gone.
@@ -234,6 +235,40 @@ func TestR22_NamespaceStaysWhileLaggingServersSettle(t *testing.T) {
 			t.Errorf("gone after %v more", took)
 		}
 	})
+}
+
+// S8: on a server whose admission lets a creation pass before the deletion of the namespace, and which carries it out after
+// it, the default for such servers leaves nothing behind.
+func TestR21_CreationsInFlightAreFound(t *testing.T) {
+	for settle, want := range map[time.Duration]int{DefaultSettle: 0, 0: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newFakeServer(t, everyType...)
+			w.terminating("shop")
+			w.run(func(c *Config) { c.Settle = settle })
+			<-time.After(200 * time.Millisecond)
+			w.create("shop", configMaps, "late")
+			<-time.After(2 * DefaultSettle)
+			if w.namespace("shop") != nil {
+				t.Error("the namespace is still there")
+			}
+			if got := len(w.existing(configMaps)); got != want {
+				t.Errorf("with %v, %d objects are left behind, want %d", settle, got, want)
+			}
+		})
+	}
+}
+
+// NewForConfig passes on the time that a namespace is kept.
+func TestOptionsHaveSettle(t *testing.T) {
+	for _, settle := range []time.Duration{0, DefaultSettle} {
+		c, err := NewForConfig(&rest.Config{Host: "http://server"}, Options{Settle: settle})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.settle != settle {
+			t.Errorf("a namespace is kept for %v, want %v", c.settle, settle)
+		}
+	}
 }
 
 // NS-16 and NS-17: a hundred namespaces, one of which hangs; they share a discovery.

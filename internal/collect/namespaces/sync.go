@@ -29,7 +29,8 @@ func (c *Controller) sync(ctx context.Context, name string) (after time.Duration
 	}
 	began := c.clock.Now()
 	survey := c.discover(ctx, t)
-	step, err := c.sweep(ctx, name, t, survey)
+	trust := c.newTrust(ns)
+	step, err := c.sweep(ctx, t, survey, trust)
 	if err != nil {
 		return 0, err
 	}
@@ -40,7 +41,7 @@ func (c *Controller) sync(ctx context.Context, name string) (after time.Duration
 		if wait := c.settle - began.Sub(t.since); wait > 0 {
 			return wait, nil
 		}
-		return never, c.finalize(ctx, ns, survey)
+		return never, c.finalize(trust.conditional(ctx), ns, survey)
 	case Verify:
 		// At once; with back-off only if contents keep coming and going.
 		return c.backoff.When(name) - minBackoff, nil
@@ -77,24 +78,32 @@ func (c *Controller) discover(ctx context.Context, t *termination) *Survey {
 
 // sweep carries out steps until one ends the sync. Their number is bounded: each type is listed
 // twice and deleted from once at most.
-func (c *Controller) sweep(ctx context.Context, name string, t *termination, survey *Survey) (Step, error) {
+func (c *Controller) sweep(ctx context.Context, t *termination, survey *Survey, trust *trust) (Step, error) {
 	for {
 		switch step := Next(survey).(type) {
 		case Read:
-			survey.Record(c.contents.read(ctx, name, step.Resources, t.parked(c.clock.Now())))
+			found := c.contents.read(ctx, trust.name, step.Resources, t.parked(c.clock.Now()))
+			for i := range found {
+				trust.note(found[i].Err)
+			}
+			survey.Record(found)
 		case Delete:
-			c.delete(ctx, name, t, survey, step)
+			if err := c.delete(ctx, t, survey, step, trust); err != nil {
+				return nil, err
+			}
 		case Verify, Wait, Finalize:
 			return step, nil
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("namespace %s: %w", name, err)
+			return nil, fmt.Errorf("namespace %s: %w", trust.name, err)
 		}
 	}
 }
 
-func (c *Controller) delete(ctx context.Context, name string, t *termination, survey *Survey, step Delete) {
-	errs, attempts := c.contents.delete(ctx, name, step.Contents)
+// delete deletes the contents of a step. An error ends the sync.
+func (c *Controller) delete(ctx context.Context, t *termination, survey *Survey, step Delete, trust *trust) error {
+	name := trust.name
+	errs, attempts, lost := c.contents.delete(ctx, name, step.Contents, trust)
 	c.note(name, t, attempts)
 	t.forget(c.clock.Now())
 	for i, content := range step.Contents {
@@ -105,8 +114,11 @@ func (c *Controller) delete(ctx context.Context, name string, t *termination, su
 			c.failures.Warn(ctx, "contents of namespace not deleted", name+"/"+resource.String(), errs[i], of...)
 			continue
 		}
-		c.log.InfoContext(ctx, "deleted contents of namespace", of...)
+		if lost == nil {
+			c.log.InfoContext(ctx, "deleted contents of namespace", of...)
+		}
 	}
+	return lost
 }
 
 // wait reports in the conditions what the namespace waits for, and returns the time until the next

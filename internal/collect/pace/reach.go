@@ -36,6 +36,8 @@ type Reach struct {
 	failed   int           // requests since the outage was logged
 	logged   time.Time     // when an outage was logged
 	isLogged bool          // whether this one was
+	pending  int           // requests without an answer
+	heard    time.Time     // when the last answer came, or the first pending request began
 
 	verifying chan struct{} // has an element while a caller of Await verifies
 }
@@ -70,16 +72,24 @@ type reaching struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t reaching) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := t.next.RoundTrip(request)
+	t.reach.begin()
+	response, err := guardOf(request, t.reach).send(t.next, request)
 	switch {
 	case err == nil:
 		t.reach.answered()
 		if isFromElsewhere(request, response) {
 			t.reach.doubt()
 		}
+	case IsNotSent(err):
+		t.reach.abandoned()
 	case request.Context().Err() == nil: // else the caller has given up
 		t.reach.refused(err)
 		err = UnreachableError{err}
+	default:
+		t.reach.abandoned()
+		if errors.Is(request.Context().Err(), context.DeadlineExceeded) {
+			t.reach.doubt() // the network may swallow requests
+		}
 	}
 	return response, err
 }
@@ -99,6 +109,9 @@ func (t reaching) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 func (r *Reach) answered() {
 	r.mu.Lock()
+	r.noteSilenceLocked()
+	r.pending--
+	r.heard = r.clock.Now()
 	since, failed, isLogged := r.since, r.failed, r.isLogged
 	if !since.IsZero() {
 		close(r.back)
@@ -110,7 +123,14 @@ func (r *Reach) answered() {
 	}
 }
 
-// doubt counts an outage in which something has answered.
+// abandoned records that a request has ended without an answer, and not because of the server.
+func (r *Reach) abandoned() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending--
+}
+
+// doubt counts an outage in which something has answered, or nothing has failed.
 func (r *Reach) doubt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,6 +149,7 @@ func (r *Reach) count() (since time.Time, failed int, isDue bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
+	r.pending--
 	if r.since.IsZero() {
 		r.since, r.probed, r.back = now, now, make(chan struct{})
 		r.outages++

@@ -56,6 +56,7 @@ func NewHandler(ctx context.Context, config *rest.Config, carries func(finalizer
 			Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discover)), Metadata: objects,
 			Objects: whole, Discovery: discover,
 			Carried: func(_ context.Context, finalizer string) (bool, error) { return carries(finalizer) },
+			Surveys: NewSurveys(),
 		},
 	}
 	mux.Handle(WebhookPath, webhook)

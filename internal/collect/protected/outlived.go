@@ -44,6 +44,9 @@ type Lookup struct {
 	Discovery discovery.DiscoveryInterface
 	// Carried reports whether any object has a finalizer. Nil means unknown.
 	Carried func(ctx context.Context, finalizer string) (bool, error)
+	// Surveys bounds the lists of all objects of the server, see NewSurveys. Nil sets no bound, for a process that looks up
+	// on behalf of its own user.
+	Surveys Surveys
 }
 
 // Remaining returns the objects because of which an object stays that is protected as p: the outlived objects that still exist,

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // Objects that serve others: an APIService is needed by the objects of its group version, and a workload by the objects
@@ -147,9 +148,37 @@ func (u *users) servedByServices(ctx context.Context, workload *unstructured.Uns
 	})
 }
 
+// surveysAtOnce bounds the surveys of a process: whoever may delete a workload can request one, and so can a dry run.
+const surveysAtOnce = 1
+
+// Surveys bounds the lists of all objects of a server. It is shared by all that may request one.
+type Surveys chan struct{}
+
+// NewSurveys returns the bound of a server.
+func NewSurveys() Surveys { return make(Surveys, surveysAtOnce) }
+
+// begin begins a survey, which the caller ends; false if too many are under way.
+func (s Surveys) begin() (end func(), ok bool) {
+	if s == nil {
+		return func() {}, true
+	}
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, true
+	default:
+		return nil, false
+	}
+}
+
 // servedByController looks up the objects of all kinds whose fields a field manager with the name of the workload has
 // written (inuse.Served). That reads the metadata of all objects, until enough are found.
 func (u *users) servedByController(ctx context.Context, workload *unstructured.Unstructured) {
+	end, ok := u.Surveys.begin()
+	if !ok {
+		u.found = append(u.found, protection.Remaining{Busy: true})
+		return
+	}
+	defer end()
 	all := workload.GetLabels()
 	isManager := func(manager string) bool {
 		return inuse.HasName(u.of.Name, manager, func(key string) string { return all[key] })

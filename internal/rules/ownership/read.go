@@ -217,9 +217,32 @@ func (g *Graph) Blocking(uid UID) iter.Seq[UID] {
 	}
 }
 
-// Doubtful returns claims on an observed object that may be valid although they name another
-// kind, because some servers serve one object in two groups: everything else matches, and no live
-// read was made. They must be verified before the object may be deleted. Claims from another
+// Orphans returns the objects that an orphan deletion of an observed object must detach: they name its UID, under
+// whatever kind and name, in its namespace, or anywhere if it is cluster-scoped. Its DELETED event will answer all their
+// claims. Claims that are Absent already are left out. An object that refers to uid twice is returned twice.
+func (g *Graph) Orphans(uid UID) iter.Seq[UID] {
+	return func(yield func(UID) bool) {
+		i := g.find(uid)
+		e := g.entries.at(i)
+		for _, c := range g.claimsOn(i) {
+			if e.namespace != 0 && e.namespace != c.namespace {
+				continue // it cannot be valid (R5)
+			}
+			if presence, _, _ := g.standing(c); presence == Absent {
+				continue
+			}
+			for r := range g.claimants(c) {
+				if !yield(g.uidOf(r.dependent)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Doubtful returns claims of blocking references to an observed object that may be valid although they name another kind,
+// because some servers serve one object in two groups: everything else matches, and no live read was made. They must be
+// verified before a foreground deletion of the object ends. Claims that do not block cannot hold it. Claims from another
 // namespace or scope are left out: they cannot be valid.
 func (g *Graph) Doubtful(uid UID) []Claim {
 	i := g.find(uid)
@@ -230,7 +253,8 @@ func (g *Graph) Doubtful(uid UID) []Claim {
 	}
 	var doubtful []Claim
 	for _, c := range g.claimsOn(i) {
-		fits := g.names.same(c.name, e.name) && g.facts[c.kind].scope == scope && (scope == Cluster || c.namespace == e.namespace)
+		blocks := g.references.at(c.first).form.blocking() == True // the first one shows whether any does
+		fits := blocks && g.names.same(c.name, e.name) && g.facts[c.kind].scope == scope && (scope == Cluster || c.namespace == e.namespace)
 		presence, _, obstacle := g.standing(c)
 		if e.state == observed && fits && presence == Unknown && obstacle == Verifiable {
 			doubtful = append(doubtful, g.claimText(c))

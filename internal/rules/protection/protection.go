@@ -229,6 +229,8 @@ type Remaining struct {
 	Unknown string
 	// Unread is set if the deleter may not read it: no refusal names it. An entry was not looked up.
 	Unread bool
+	// Busy is set, and nothing else, if there may be more, which were not looked up: too many others look up, too.
+	Busy bool
 }
 
 // NeedsLookup reports whether Decide needs the objects that remain.

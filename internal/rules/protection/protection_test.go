@@ -144,3 +144,18 @@ func TestR28_RefusalNamesUsersOfAnObject(t *testing.T) {
 		}
 	}
 }
+
+// An object that is known to be used is refused as before, although others may use it that were not looked up.
+func TestR28_RefusalIsFinalIfAUserIsKnown(t *testing.T) {
+	p := New("unused", "")
+	busy, known := Remaining{Busy: true}, Remaining{Outlived: Outlived{Kind: "Pod", Name: "web"}}
+	for _, remaining := range [][]Remaining{{busy, known}, {known}} {
+		err := p.Decide(Request, remaining).Error(schema.GroupResource{Resource: "secrets"}, "shop", "a")
+		if message, isRefused := Refused(err); !isRefused || !strings.Contains(message, "it is in use by Pod web;") {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := p.Decide(Request, []Remaining{busy}).Error(schema.GroupResource{Resource: "secrets"}, "shop", "a"); err.ErrStatus.Code != 429 {
+		t.Errorf("nothing is known: %v", err)
+	}
+}

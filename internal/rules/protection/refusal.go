@@ -3,6 +3,7 @@ package protection
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,11 +54,19 @@ func (r *Refusal) Reason() string {
 	}
 }
 
+// isBusy reports whether nothing remains but objects that were not looked up.
+func (r *Refusal) isBusy() bool {
+	return len(r.remaining) > 0 && !slices.ContainsFunc(r.remaining, func(l Remaining) bool { return !l.Busy })
+}
+
 // named lists the remaining objects. All that the deleter has no right to read are unreadable, a text.
 func (r *Refusal) named(unreadable string) string {
 	var names []string
 	unread := false
 	for _, l := range r.remaining {
+		if l.Busy {
+			continue
+		}
 		if l.Unread {
 			unread = true
 			continue
@@ -100,8 +109,16 @@ func arguments(resource schema.GroupResource, namespace, name string) string {
 	return arguments
 }
 
-// Error returns the answer to a DELETE of the object: 403 Forbidden.
+// busySeconds is the time after which a client should try again if the users of an object were not looked up.
+const busySeconds = 1
+
+// Error returns the answer to a DELETE of the object: 403 Forbidden, or 429 if nothing is known that uses it, and not
+// everything was looked up.
 func (r *Refusal) Error(resource schema.GroupResource, namespace, name string) *apierrors.StatusError {
+	if r.isBusy() {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("whether objects use %s %q, which has the label %s=%s, is not known yet: "+
+			"the server looks up the users of other objects; try again", resource, name, Label, Unused), busySeconds)
+	}
 	message := r.Reason()
 	if r.protection.Unchecked != "" {
 		message += "; to have the list checked: " + CheckCommand(resource, namespace, name)

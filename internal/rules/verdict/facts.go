@@ -81,15 +81,14 @@ type Facts struct {
 	// HasDependents is true if the object is itself an owner. It is looked up only for an active
 	// object with a waiting owner (R10).
 	HasDependents bool
-	// Dependents are the dependents to detach, sorted, without duplicates and without the object.
-	// They are looked up only in phase Orphaning (R13).
+	// Dependents are the objects to detach, sorted, without duplicates and without the object; see
+	// ownership.Graph.Orphans. They are looked up only in phase Orphaning (R13).
 	Dependents []ownership.UID
 	// Blocking are dependents that hold the object, sorted, without duplicates, at most
 	// MaxBlocking. They are looked up only in phase Foreground (R14).
 	Blocking []ownership.UID
-	// Doubtful are claims on the object that may turn out to make dependents of their claimants,
-	// sorted, without duplicates; see ownership.Graph.Doubtful. They are looked up only in the
-	// phases Orphaning and Foreground.
+	// Doubtful are claims on the object that may turn out to make blocking dependents of their claimants,
+	// sorted, without duplicates; see ownership.Graph.Doubtful. They are looked up only in phase Foreground.
 	Doubtful []ownership.Claim
 	// Unread are objects that may have this one as an owner; the graph does not keep all their references, so the
 	// collector reads them live, see Missing. They are looked up only in the phases Orphaning and Foreground.
@@ -145,8 +144,7 @@ func gather(g *ownership.Graph, object ownership.Object, owners []ownership.Owne
 	case ownership.Active:
 		f.HasDependents = waiting && g.HasDependents(uid)
 	case ownership.Orphaning:
-		f.Dependents = dependents(g, uid)
-		f.Doubtful = sortedClaims(g.Doubtful(uid))
+		f.Dependents = orphans(g, uid)
 		f.Unread = g.MayDepend(uid)
 	case ownership.Foreground:
 		f.Cycle = g.Cycle(uid)
@@ -235,9 +233,9 @@ func reportable(o ownership.Owner, s Standing) string {
 	return ""
 }
 
-func dependents(g *ownership.Graph, uid ownership.UID) []ownership.UID {
+func orphans(g *ownership.Graph, uid ownership.UID) []ownership.UID {
 	var all []ownership.UID
-	for dependent := range g.Dependents(uid) {
+	for dependent := range g.Orphans(uid) {
 		if dependent != uid { // its own reference goes with it
 			all = append(all, dependent)
 		}

@@ -66,11 +66,10 @@ func (m *model) decide(o ownership.Object) string {
 	case ownership.Terminating:
 		return "keep"
 	case ownership.Orphaning:
-		disown := slices.DeleteFunc(m.dependents(o, anyReference), func(uid ownership.UID) bool { return uid == o.UID })
-		if len(disown) > 0 {
+		if disown := m.orphans(o); len(disown) > 0 {
 			return "disown " + join(disown)
 		}
-		return m.decideDoubtful(o, "remove-finalizer orphan")
+		return "remove-finalizer orphan"
 	case ownership.Foreground:
 		if cycle := m.cycle(o); len(cycle) > 0 {
 			return "unblock " + join(cycle)
@@ -154,13 +153,28 @@ func (m *model) doubted(o ownership.Object) []ownership.UID {
 	return uids
 }
 
-// decideDoubtful returns otherwise, unless a claim on o may be valid under another kind.
+// orphans returns the objects of the namespace of o, or all if it has none, that name its UID, and whose claim is not
+// absent.
+func (m *model) orphans(o ownership.Object) (uids []ownership.UID) {
+	for uid, d := range m.objects {
+		isOrphan := slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
+			return r.UID == o.UID && m.standing(d, r) != verdict.Dangling
+		})
+		if isOrphan && uid != o.UID && (o.Namespace == "" || o.Namespace == d.Namespace) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// decideDoubtful returns otherwise, unless a blocking claim on o may be valid under another kind.
 func (m *model) decideDoubtful(o ownership.Object, otherwise string) string {
 	var claims []string
 	for _, d := range m.objects {
 		for _, r := range d.Owners {
 			scope := m.scopes[r.OwnerKind()]
-			fits := r.UID == o.UID && r.Name == o.Name &&
+			fits := r.UID == o.UID && r.Name == o.Name && r.Blocking() &&
 				(o.Namespace == "" && scope == ownership.Cluster ||
 					o.Namespace != "" && scope == ownership.Namespaced && o.Namespace == d.Namespace)
 			if fits && m.standing(d, r) == verdict.Unverified {

@@ -388,6 +388,15 @@ func (h *generator) settle(lives []life) (map[ownership.UID]string, error) {
 			return nil, fmt.Errorf("verdict asks for live reads without end")
 		}
 	}
+	// A claim may have been read for a decision that nobody makes in another order, such as one about an object that is
+	// being deleted by now. The same knowledge has to lead to the same decisions.
+	for o := range g.All() {
+		for _, owner := range g.Owners(o.UID) {
+			if owner.Presence == ownership.Unknown && owner.Obstacle == ownership.Verifiable {
+				g.Resolve(owner.Claim, presenceIn(lives, ended, owner.Claim), ownership.Active)
+			}
+		}
+	}
 	decisions := map[ownership.UID]string{}
 	for o := range g.All() {
 		facts, _ := verdict.Gather(g, o.UID)
@@ -421,15 +430,19 @@ func verify(g *ownership.Graph, lives []life, ended map[ownership.UID]bool) (ask
 		}
 		asked = true
 		for _, c := range want.Claims {
-			presence := ownership.Absent
-			for _, l := range lives {
-				home := l.observations[len(l.observations)-1]
-				if home.UID == c.UID && !ended[c.UID] && home.Kind == c.Kind && home.Namespace == c.Namespace && home.Name == c.Name {
-					presence = ownership.Present
-				}
-			}
-			g.Resolve(c, presence, ownership.Active)
+			g.Resolve(c, presenceIn(lives, ended, c), ownership.Active)
 		}
 	}
 	return asked
+}
+
+// presenceIn returns the answer to a live read of a claim, after the lives.
+func presenceIn(lives []life, ended map[ownership.UID]bool, c ownership.Claim) ownership.Presence {
+	for _, l := range lives {
+		home := l.observations[len(l.observations)-1]
+		if home.UID == c.UID && !ended[c.UID] && home.Kind == c.Kind && home.Namespace == c.Namespace && home.Name == c.Name {
+			return ownership.Present
+		}
+	}
+	return ownership.Absent
 }

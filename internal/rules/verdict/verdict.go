@@ -42,17 +42,12 @@ func Decide(f Facts) Decision {
 	return decideActive(f)
 }
 
-// finishOrphan detaches the dependents first, then removes the finalizer (R13), once it is known
-// for every claim whether it makes a dependent.
+// finishOrphan detaches the dependents first, then removes the finalizer (R13).
 func finishOrphan(f Facts) Decision {
-	switch {
-	case len(f.Dependents) > 0:
+	if len(f.Dependents) > 0 {
 		return Disown{Dependents: f.Dependents}
-	case len(f.Doubtful) > 0:
-		return Verify{Claims: f.Doubtful}
-	default:
-		return removeFinalizer(f, ownership.FinalizerOrphan)
 	}
+	return removeFinalizer(f, ownership.FinalizerOrphan)
 }
 
 // finishForeground removes the finalizer when no dependent blocks any longer (R14). The

@@ -235,19 +235,19 @@ func (o *oracle) checkFinalizerRemoved(before, after *version, by *call) {
 	case len(removed) != 1 || !before.deleting:
 		o.fail("S4", "%s: %s does not lose one finalizer only", by, versionText(before))
 	case removed[0] == ownership.FinalizerOrphan:
-		o.checkNoneMissed("S2", before, by, anyReference)
+		o.checkNoneMissed("S2", before, by, func(d *version) bool { return o.server.namesUID(d, before, anyReference) })
 	default:
-		o.checkNoneMissed("S3", before, by, blocks)
+		o.checkNoneMissed("S3", before, by, func(d *version) bool { return o.server.names(d, before, blocks) })
 	}
 }
 
 // checkNoneMissed: an owner may not lose its finalizer while it has a dependent from before its
 // deletion (R15), or one that the collector had observed before it decided.
-func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(ownership.Reference) bool) {
-	for _, d := range o.server.dependents(owner, is) {
+func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, refers func(d *version) bool) {
+	for _, d := range o.server.referring(owner, refers) {
 		since := d
 		for _, v := range slices.Backward(d.life.versions) {
-			if !o.server.names(v, owner, is) {
+			if !refers(v) {
 				break
 			}
 			since = v

@@ -74,14 +74,31 @@ func (s *apiServer) names(d *version, owner *version, is func(ownership.Referenc
 	})
 }
 
+// namesUID reports whether a version of d refers to the UID of an owner so that it would be collected once the owner is
+// gone, although it stays while the owner is there: with correct coordinates, or under a kind that nobody can look up.
+func (s *apiServer) namesUID(d *version, owner *version, is func(ownership.Reference) bool) bool {
+	if s.names(d, owner, is) {
+		return true
+	}
+	return slices.ContainsFunc(d.Owners, func(r ownership.Reference) bool {
+		return r.UID == owner.UID && is(r) && s.resource(r.OwnerKind()).scope == ownership.ScopeUnknown &&
+			(owner.Namespace == "" || d.Namespace == owner.Namespace)
+	})
+}
+
 func anyReference(ownership.Reference) bool { return true }
 
 // dependents returns the objects that refer to an owner with correct coordinates, except the
 // owner itself.
 func (s *apiServer) dependents(owner *version, is func(ownership.Reference) bool) []*version {
+	return s.referring(owner, func(d *version) bool { return s.names(d, owner, is) })
+}
+
+// referring returns the objects for which refers is true, except the owner itself.
+func (s *apiServer) referring(owner *version, refers func(d *version) bool) []*version {
 	var found []*version
 	for _, d := range s.standing() {
-		if d.life != owner.life && s.names(d, owner, is) {
+		if d.life != owner.life && refers(d) {
 			found = append(found, d)
 		}
 	}

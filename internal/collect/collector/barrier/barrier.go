@@ -280,14 +280,15 @@ func (w *waiter) needs(kinds []ownership.Kind) []ownership.Kind {
 }
 
 // isDependent reports whether a reference that an object makes would hold the owner. A
-// reference under another kind may, too: only the graph can tell (R6).
+// reference under another kind may, too: only the graph can tell (R6). An orphan deletion detaches all objects that
+// name the UID, whatever else they state.
 func (w *waiter) isDependent(o *ownership.Object, r *ownership.Reference) bool {
 	switch {
-	case r.Name != w.owner.Name, w.owner.Namespace != "" && w.owner.Namespace != o.Namespace:
+	case w.owner.Namespace != "" && w.owner.Namespace != o.Namespace:
 		return false
 	case w.finalizer == ownership.FinalizerOrphan:
 		return o.UID != w.owner.UID // its own reference goes with it
 	default:
-		return r.Blocking()
+		return r.Name == w.owner.Name && r.Blocking()
 	}
 }

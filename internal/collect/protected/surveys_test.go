@@ -1,0 +1,105 @@
+package protected
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+)
+
+// preferred is a discovery of one kind.
+type preferred struct {
+	discovery.DiscoveryInterface // any other request causes a nil dereference
+}
+
+// ServerPreferredResources implements discovery.DiscoveryInterface.
+func (preferred) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
+	return []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
+		{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"list", "delete"}},
+	}}}, nil
+}
+
+// surveyed is a client that calls list for each list, and finds nothing.
+type surveyed struct {
+	metadata.Interface // any other request causes a nil dereference
+	metadata.Getter
+
+	list func()
+}
+
+// Resource implements metadata.Interface.
+func (s surveyed) Resource(schema.GroupVersionResource) metadata.Getter { return s }
+
+// List implements metadata.Getter.
+func (s surveyed) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	s.list()
+	return &metav1.PartialObjectMetadataList{}, nil
+}
+
+// R28: deletions of workloads in mode unused, which any tenant may request, make the server list all objects once at a time.
+// The others are asked to try again.
+func TestR28_OneSurveyAtATime(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var underWay, surveys atomic.Int64
+	lists := surveyed{list: func() {
+		defer underWay.Add(-1)
+		surveys.Add(1)
+		if underWay.Add(1) > 1 {
+			t.Error("two surveys at the same time")
+			return
+		}
+		began <- struct{}{}
+		<-goOn
+	}}
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion})
+	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
+	lookup := Lookup{
+		Mapper: mapper, Metadata: lists, Discovery: preferred{}, Surveys: NewSurveys(),
+		Objects: dynamicfake.NewSimpleDynamicClient(clientgoscheme.Scheme, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}),
+	}
+	unused := protection.New("unused", "")
+	answer := func() error {
+		of := inuse.Object{Kind: schema.GroupKind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}
+		refusal := unused.Decide(protection.Request, lookup.Remaining(t.Context(), nil, of, unused))
+		if refusal == nil {
+			return nil
+		}
+		return refusal.Error(schema.GroupResource{Group: "apps", Resource: "deployments"}, of.Namespace, of.Name)
+	}
+	first := make(chan error)
+	go func() { first <- answer() }()
+	<-began
+	for range 10 {
+		err := answer()
+		if after, isSuggested := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !isSuggested || after != 1 {
+			t.Fatalf("while another deletion looks up: %v", err)
+		}
+		if _, isRefused := protection.Refused(err); isRefused {
+			t.Errorf("a refusal that nobody has to lift: %v", err)
+		}
+	}
+	goOn <- struct{}{}
+	if err := <-first; err != nil {
+		t.Errorf("nothing uses it: %v", err)
+	}
+	go func() { <-began; goOn <- struct{}{} }()
+	if err := answer(); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+	if got := surveys.Load(); got != 2 {
+		t.Errorf("%d surveys, want 2", got)
+	}
+}
