@@ -77,7 +77,8 @@ servers the order of kube-controller-manager.
 
 With --backup, the command writes all objects that would be deleted to a file, whole and
 encrypted, for "coppice undo". It lists the objects that have changed since the preview, and
-leaves them out.
+leaves them out; it exits with 1 then, and if a resource cannot be read of which the deletion
+may remove objects.
 
 Admission policies are evaluated as the API server evaluates them, with the object, the
 user and the options of each DELETE. A webhook that fails closed and has no endpoints refuses;
