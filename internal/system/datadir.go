@@ -105,7 +105,8 @@ func (d *dataDir) unlock() {
 
 func (d *dataDir) join(name string) string { return filepath.Join(d.path, name) }
 
-// writePrivate replaces a file atomically, readable by its owner only.
+// writePrivate replaces a file atomically, readable by its owner only. If root replaces the file of another user, it
+// stays that user's.
 func writePrivate(path string, data []byte) error {
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
@@ -116,7 +117,7 @@ func writePrivate(path string, data []byte) error {
 		temporary.Close()
 		return err
 	}
-	if err := temporary.Close(); err != nil {
+	if err := errors.Join(temporary.Close(), keepOwner(temporary.Name(), path)); err != nil {
 		return err
 	}
 	return os.Rename(temporary.Name(), path)

@@ -28,7 +28,8 @@ func kubeconfigOf(who identity, server string, authority []byte, pair auth.Pair)
 }
 
 // writeKubeconfig merges config into the kubeconfig at path, mode 0600. It sets the current context if
-// config has one, and keeps all other entries of the file.
+// config has one, and keeps all other entries of the file. If path is a symbolic link, it writes the file that the link
+// names, as kubectl does: dotfiles are often links into a repository.
 func writeKubeconfig(path string, config *clientcmdapi.Config) error {
 	merged, err := clientcmd.LoadFromFile(path)
 	switch {
@@ -47,6 +48,7 @@ func writeKubeconfig(path string, config *clientcmdapi.Config) error {
 	if err != nil {
 		return fmt.Errorf("encode the kubeconfig: %w", err)
 	}
+	path = linkedFile(path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
@@ -54,4 +56,20 @@ func writeKubeconfig(path string, config *clientcmdapi.Config) error {
 		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
 	return nil
+}
+
+// linkedFile follows symbolic links to a file, which need not exist.
+func linkedFile(path string) string {
+	const longest = 40 // links, as in Linux
+	for range longest {
+		link, err := os.Readlink(path)
+		if err != nil { // it is no link
+			return path
+		}
+		if !filepath.IsAbs(link) {
+			link = filepath.Join(filepath.Dir(path), link)
+		}
+		path = link
+	}
+	return path
 }

@@ -74,6 +74,38 @@ func TestKubeconfigIsMerged(t *testing.T) {
 	}
 }
 
+// TestKubeconfigThatIsALinkStaysOne writes through links: relative ones, links to links, and links to a file that does not
+// exist yet.
+func TestKubeconfigThatIsALinkStaysOne(t *testing.T) {
+	for name, exists := range map[string]bool{"to a file": true, "to nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file, link, outer := filepath.Join(dir, "dotfiles", "config"), filepath.Join(dir, "config"), filepath.Join(dir, "outer")
+			if exists {
+				if err := writeKubeconfig(file, ours("https://127.0.0.1:1")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for at, to := range map[string]string{link: filepath.Join("dotfiles", "config"), outer: link} {
+				if err := os.Symlink(to, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := writeKubeconfig(outer, ours("https://127.0.0.1:2")); err != nil {
+				t.Fatal(err)
+			}
+			for _, at := range []string{link, outer} {
+				if info, err := os.Lstat(at); err != nil || info.Mode()&os.ModeSymlink == 0 {
+					t.Errorf("%s is no link any more: %v", at, err)
+				}
+			}
+			if got := read(t, file).Clusters[ContextName].Server; got != "https://127.0.0.1:2" {
+				t.Errorf("the file has server %s", got)
+			}
+		})
+	}
+}
+
 func TestOtherFilesAreNotOverwritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notes")
 	const notes = "- not\n- a kubeconfig\n"

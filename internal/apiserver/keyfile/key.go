@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 )
 
@@ -68,17 +69,28 @@ func LoadKey(path string) (*Key, error) {
 	return NewKey(secret)
 }
 
-// LoadOrMakeKey reads the key in a file, or makes a key if there is no file; then made is true.
+// LoadOrMakeKey reads the key in a file, or makes a key if there is no file; then made is true. All callers get the key
+// that is in the file, also if several make one at the same time: what a lost key has sealed is lost, too.
 func LoadOrMakeKey(path string) (key *Key, made bool, err error) {
 	key, err = LoadKey(path)
 	if !IsMissing(err) {
 		return key, false, err
 	}
+	return makeKey(path)
+}
+
+// makeKey makes a key, or reads the key that another process has stored meanwhile.
+func makeKey(path string) (key *Key, made bool, err error) {
 	secret := make([]byte, keySize)
 	if _, err := rand.Read(secret); err != nil {
 		return nil, false, fmt.Errorf("make a key: %w", err)
 	}
-	if err := Store(path, []byte(base64.StdEncoding.EncodeToString(secret)+"\n")); err != nil {
+	err = Create(path, []byte(base64.StdEncoding.EncodeToString(secret)+"\n"))
+	if errors.Is(err, fs.ErrExist) {
+		key, err = LoadKey(path)
+		return key, false, err
+	}
+	if err != nil {
 		return nil, false, fmt.Errorf("store the key: %w", err)
 	}
 	key, err = NewKey(secret)

@@ -30,23 +30,61 @@ func Load(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// Store writes a new key with mode 0600, and creates its directory with mode 0700. The file is
-// written completely or not at all.
+// Store writes a key with mode 0600, and creates its directory with mode 0700. It replaces an existing file, so only
+// one process may store a key there at a time; Create is for the other cases. The file is written completely or not at
+// all.
 func Store(path string, key []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
+	temporary, err := write(path, key)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temporary.Name()) }() // no longer exists on success
-	_, err = temporary.Write(key)
-	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+	defer func() { _ = os.Remove(temporary) }() // no longer exists on success
+	return os.Rename(temporary, path)
+}
+
+// Create is Store, but its error is fs.ErrExist if there is a file already. Of several processes that create the file at
+// the same time, one succeeds, and the others can load its key.
+func Create(path string, key []byte) error {
+	temporary, err := write(path, key)
+	if err != nil {
 		return err
 	}
-	return os.Rename(temporary.Name(), path)
+	defer func() { _ = os.Remove(temporary) }()
+	if err := os.Link(temporary, path); err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return createInPlace(path, key)
+}
+
+// createInPlace is Create for file systems without hard links. While it writes, others load a part of the key, which is
+// no key: they fail, and can try again.
+func createInPlace(path string, key []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(key)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// write writes a key into a temporary file beside a path, and returns its name.
+func write(path string, key []byte) (name string, err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return "", err
+	}
+	temporary, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = temporary.Write(key)
+	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return temporary.Name(), nil
 }
 
 // IsMissing reports whether Load found no key.

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // REST is the registry of a resource: the generic one of k8s.io/apiserver, with our
@@ -83,7 +83,7 @@ func (r *REST) allocating(ctx context.Context, name string, write func(context.C
 	a, request := allocation.New(), allocation.WithRequest(ctx)
 	err := a.Run(func() error { return write(request, a) }, func() (iter.Seq[string], error) { return r.valuesInUse(ctx) })
 	if refusal, ok := errors.AsType[*field.Error](err); ok {
-		return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), name, field.ErrorList{refusal})
+		return validate.NewInvalid(r.Resource.GVK().GroupKind(), name, field.ErrorList{refusal})
 	}
 	return err
 }
@@ -92,7 +92,7 @@ func (r *REST) allocating(ctx context.Context, name string, write func(context.C
 func (r *REST) allocate(a *allocation.Allocation, obj, old runtime.Object) error {
 	errs, err := r.Resource.Strategy.Allocate(a, obj, old)
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), metaOf(obj).GetName(), errs)
+		return validate.NewInvalid(r.Resource.GVK().GroupKind(), metaOf(obj).GetName(), errs)
 	}
 	return err
 }

@@ -9,15 +9,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/operation"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // restStrategy is the strategy of genericregistry.Store for the main endpoint. It implements the behavior that all
@@ -80,9 +85,22 @@ func (s restStrategy) requestVersion(ctx context.Context) schema.GroupVersion {
 	return s.resource.GroupVersion
 }
 
+// ValidateDeclaratively implements rest.DeclarativeValidationStrategy. It checks nothing: of the methods of a strategy,
+// it is the only one that sees the errors about the metadata of an update, too, before they become a response.
+func (s restStrategy) ValidateDeclaratively(
+	_ context.Context, _, _ runtime.Object, errs field.ErrorList, _ operation.Type, _ rest.DeclarativeValidationConfig,
+) field.ErrorList {
+	return validate.BoundedErrors(errs)
+}
+
+// DeclarativeValidationConfig implements rest.DeclarativeValidationStrategy.
+func (s restStrategy) DeclarativeValidationConfig(context.Context, runtime.Object, runtime.Object) rest.DeclarativeValidationConfig {
+	return rest.DeclarativeValidationConfig{}
+}
+
 // WarningsOnCreate implements rest.RESTCreateStrategy.
 func (s restStrategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	return s.resource.Strategy.Warn(obj, nil)
+	return validate.BoundedWarnings(s.resource.Strategy.Warn(obj, nil))
 }
 
 // Canonicalize implements rest.RESTCreateStrategy and rest.RESTUpdateStrategy.
@@ -142,9 +160,10 @@ func (s restStrategy) newFinalizers(finalizers, old []string) field.ErrorList {
 	if s.resource.AnyFinalizer {
 		return nil
 	}
+	known := sets.New(old...)
 	var errs field.ErrorList
 	for i, f := range finalizers {
-		if !slices.Contains(old, f) {
+		if !known.Has(f) {
 			errs = append(errs, ValidateFinalizerDomain(f, field.NewPath("metadata", "finalizers").Index(i))...)
 		}
 	}
@@ -163,7 +182,7 @@ func ValidateFinalizerDomain(name string, at *field.Path) field.ErrorList {
 
 // WarningsOnUpdate implements rest.RESTUpdateStrategy.
 func (s restStrategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
-	return s.resource.Strategy.Warn(obj, old)
+	return validate.BoundedWarnings(s.resource.Strategy.Warn(obj, old))
 }
 
 // GetResetFields returns the fields that a client cannot own by applying to the main endpoint.

@@ -170,7 +170,7 @@ func (i *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Scale object: %T", updated))
 	}
 	if errs := validate.NotNegative(&scale.Spec.Replicas, field.NewPath("spec", "replicas")); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(r.GroupVersionKind(schema.GroupVersion{}).GroupKind(), scale.Name, errs)
+		return nil, validate.NewInvalid(r.GroupVersionKind(schema.GroupVersion{}).GroupKind(), scale.Name, errs)
 	}
 	obj := old.DeepCopyObject()
 	m := metaOf(obj)

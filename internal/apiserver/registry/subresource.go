@@ -9,21 +9,36 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // Subresource returns an endpoint that changes one part of an object: copyPart copies
 // the part, and sibling is the top-level field next to it that this endpoint does not
 // change, and whose fields it does not add to managedFields; empty: none.
 func Subresource[P runtime.Object](r *REST, copyPart func(to, from P), sibling string, validate func(obj, old P) field.ErrorList) *SubresourceREST {
-	return r.subresource(subresourceStrategy{
+	s := subresourceOf(r, copyPart, validate)
+	s.sibling = sibling
+	return r.subresource(s)
+}
+
+// SpecSubresource is Subresource for a part of the desired state. The endpoint does not change any metadata but the
+// generation: whoever may resize a pod or debug it cannot make it a mirror pod by an annotation.
+func SpecSubresource[P runtime.Object](r *REST, copyPart func(to, from P), validate func(obj, old P) field.ErrorList) *SubresourceREST {
+	s := subresourceOf(r, copyPart, validate)
+	s.metadata = noMetadata
+	return r.subresource(s)
+}
+
+func subresourceOf[P runtime.Object](r *REST, copyPart func(to, from P), validate func(obj, old P) field.ErrorList) subresourceStrategy {
+	return subresourceStrategy{
 		restStrategy: newRESTStrategy(r.Resource, r.CreateStrategy, nil),
 		copyPart:     untyped2(copyPart),
 		complete:     func(_, _ runtime.Object) {},
-		sibling:      sibling,
 		validate:     untypedCheck(validate),
 		validateWith: func(context.Context, Registries, runtime.Object, runtime.Object) field.ErrorList { return nil },
 		warn:         func(runtime.Object) []string { return nil },
-	})
+	}
 }
 
 func (r *REST) subresource(s subresourceStrategy) *SubresourceREST {
@@ -87,12 +102,14 @@ type strategic interface {
 }
 
 // subresourceStrategy is the strategy of an endpoint that changes one part of an object,
-// such as /status. Of the metadata it accepts annotations only: the metadata on which
+// such as /status. Of the metadata it accepts annotations at most: the metadata on which
 // deletion, the collector and controllers depend (finalizers, owner references, labels)
-// must not be changed with the permission to report a status.
+// must not be changed with the permission to report a status. The validation of a kind
+// checks the annotations that have a meaning for it.
 type subresourceStrategy struct {
 	restStrategy
 	copyPart func(to, from runtime.Object)
+	metadata acceptedMetadata
 	// complete completes the part that was copied.
 	complete func(obj, old runtime.Object)
 	// sibling is the field next to the part that this endpoint does not change. Empty: none that is reset in
@@ -106,6 +123,14 @@ type subresourceStrategy struct {
 	warn func(runtime.Object) []string
 }
 
+// acceptedMetadata says which metadata an endpoint changes.
+type acceptedMetadata int
+
+const (
+	annotations acceptedMetadata = iota
+	noMetadata
+)
+
 // PrepareForUpdate resets obj to the stored object, except for the part.
 func (s subresourceStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	sent := s.resource.New()
@@ -115,7 +140,9 @@ func (s subresourceStrategy) PrepareForUpdate(_ context.Context, obj, old runtim
 	s.complete(obj, old)
 
 	to, from := metaOf(obj), metaOf(sent)
-	to.SetAnnotations(from.GetAnnotations())
+	if s.metadata == annotations {
+		to.SetAnnotations(from.GetAnnotations())
+	}
 	to.SetManagedFields(from.GetManagedFields())
 	// The fields that identify the object are compared, not ignored.
 	to.SetName(from.GetName())
@@ -131,7 +158,7 @@ func (s subresourceStrategy) ValidateUpdate(ctx context.Context, obj, old runtim
 
 // WarningsOnUpdate returns the warnings about the part. Other endpoints warn about their own changes.
 func (s subresourceStrategy) WarningsOnUpdate(_ context.Context, obj, _ runtime.Object) []string {
-	return s.warn(obj)
+	return validate.BoundedWarnings(s.warn(obj))
 }
 
 // AllowCreateOnUpdate returns false: a part alone is not an object.
@@ -143,6 +170,9 @@ func (s subresourceStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpat
 		fieldpath.MakePathOrDie("metadata", "labels"),
 		fieldpath.MakePathOrDie("metadata", "finalizers"),
 		fieldpath.MakePathOrDie("metadata", "ownerReferences"),
+	}
+	if s.metadata == noMetadata {
+		paths = append(paths, fieldpath.MakePathOrDie("metadata", "annotations"))
 	}
 	if s.sibling != "" {
 		paths = append(paths, fieldpath.MakePathOrDie(s.sibling))

@@ -208,7 +208,7 @@ func validateAnnotationKey(policy, key string, at *field.Path) field.ErrorList {
 
 func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
 	rule := func(r *admissionregistrationv1.NamedRuleWithOperations, at *field.Path) field.ErrorList {
-		return append(validateRuleWithOperations(&r.RuleWithOperations, at), validateUnique(r.ResourceNames, at.Child("resourceNames"))...)
+		return append(validateRuleWithOperations(&r.RuleWithOperations, at), validate.Distinct(r.ResourceNames, at.Child("resourceNames"))...)
 	}
 	return slices.Concat(
 		validate.OneOfPtr(m.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact),
@@ -216,17 +216,6 @@ func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) fi
 		validate.Each(m.ResourceRules, at.Child("resourceRules"), rule),
 		validate.Each(m.ExcludeResourceRules, at.Child("excludeResourceRules"), rule),
 	)
-}
-
-// validateUnique checks that no two values are the same, nor both empty.
-func validateUnique[T comparable](values []T, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for n, v := range values {
-		if slices.Contains(values[:n], v) {
-			errs = append(errs, field.Duplicate(at.Index(n), v))
-		}
-	}
-	return errs
 }
 
 func validatingAdmissionPolicyBindings() registry.Resource {
@@ -255,7 +244,7 @@ func validateAdmissionPolicyBinding(b *admissionregistrationv1.ValidatingAdmissi
 		validate.Each(b.Spec.ValidationActions, actions, func(a *admissionregistrationv1.ValidationAction, at *field.Path) field.ErrorList {
 			return validate.OneOfPtr(a, at, admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)
 		}),
-		validateUnique(b.Spec.ValidationActions, actions),
+		validate.Distinct(b.Spec.ValidationActions, actions),
 	)
 	if b.Spec.PolicyName != "" {
 		errs = append(errs, validate.FromMessages(b.Spec.PolicyName, spec.Child("policyName"), validation.IsDNS1123Subdomain(b.Spec.PolicyName))...)

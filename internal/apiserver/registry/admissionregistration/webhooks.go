@@ -189,11 +189,13 @@ func validateReviewVersions(versions []string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(at, "must specify one of v1, v1beta1")}
 	}
 	var errs field.ErrorList
+	seen := map[string]bool{}
 	for i, version := range versions {
-		if slices.Contains(versions[:i], version) {
+		if seen[version] {
 			errs = append(errs, field.Invalid(at.Index(i), version, "duplicate version"))
 			continue
 		}
+		seen[version] = true
 		errs = append(errs, validate.FromMessages(version, at.Index(i), validation.IsDNS1035Label(version))...)
 	}
 	if !slices.Contains(versions, "v1") && !slices.Contains(versions, "v1beta1") {
@@ -232,6 +234,7 @@ func validateResources(resources []string, at *field.Path) field.ErrorList {
 	covered := func(i int, by string) {
 		errs = append(errs, field.Invalid(at.Index(i), resources[i], fmt.Sprintf("if '%s' is present, must not specify %s", by, resources[i])))
 	}
+	earlier := map[string]bool{}
 	plain := false // whether the last one without a subresource is a single resource
 	for i, name := range resources {
 		resource, subresource, nested := strings.Cut(name, "/")
@@ -242,11 +245,12 @@ func validateResources(resources []string, at *field.Path) field.ErrorList {
 			plain = name != "*"
 		default:
 			for _, all := range []string{resource + "/*", "*/" + subresource} {
-				if slices.Contains(resources[:i], all) {
+				if earlier[all] {
 					covered(i, all)
 				}
 			}
 		}
+		earlier[name] = true
 	}
 	if len(resources) > 1 && slices.Contains(resources, "*/*") {
 		errs = append(errs, field.Invalid(at, resources, "if '*/*' is present, must not specify other resources"))

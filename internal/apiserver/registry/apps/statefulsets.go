@@ -147,17 +147,20 @@ func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	template := s.Spec.Template
 	template.Spec.Hostname, template.Spec.Subdomain = "", ""
 	template.Spec.Volumes = nil
-	for i, claim := range s.Spec.VolumeClaimTemplates {
-		if slices.ContainsFunc(s.Spec.VolumeClaimTemplates[:i], func(c corev1.PersistentVolumeClaim) bool { return c.Name == claim.Name }) {
+	claims := map[string]bool{}
+	for i := range s.Spec.VolumeClaimTemplates {
+		claim := &s.Spec.VolumeClaimTemplates[i]
+		if claims[claim.Name] {
 			continue
 		}
+		claims[claim.Name] = true
 		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
 		}})
 	}
 	// A claim replaces the volume of the same name.
 	for _, volume := range s.Spec.Template.Spec.Volumes {
-		if !slices.ContainsFunc(s.Spec.VolumeClaimTemplates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == volume.Name }) {
+		if !claims[volume.Name] {
 			template.Spec.Volumes = append(template.Spec.Volumes, volume)
 		}
 	}

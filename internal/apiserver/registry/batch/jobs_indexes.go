@@ -1,7 +1,10 @@
 package batch
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -22,6 +25,9 @@ func validateSuccessRule(r *batchv1.SuccessPolicyRule, completions int32, at *fi
 	var errs field.ErrorList
 	indexes := completions
 	if r.SucceededIndexes != nil {
+		if len(*r.SucceededIndexes) > maxSucceededIndexes {
+			errs = append(errs, field.TooLong(at.Child("succeededIndexes"), "", maxSucceededIndexes))
+		}
 		var err error
 		if indexes, err = countIndexes(*r.SucceededIndexes, completions); err != nil {
 			errs = append(errs, field.Invalid(at.Child("succeededIndexes"), *r.SucceededIndexes, "error parsing succeededIndexes: "+err.Error()))
@@ -86,15 +92,28 @@ func commonIndex(a, b string, completions int32) (int32, bool) {
 		}
 		return all
 	}
-	others := spans(b)
+	others := merged(spans(b))
 	for _, s := range spans(a) {
-		for _, o := range others {
-			if s.first <= o.last && o.first <= s.last {
-				return max(s.first, o.first), true
-			}
+		n := sort.Search(len(others), func(n int) bool { return others[n].last >= s.first })
+		if n < len(others) && others[n].first <= s.last {
+			return max(s.first, others[n].first), true
 		}
 	}
 	return 0, false
+}
+
+// merged returns spans in increasing order, with the same indexes.
+func merged(spans []span) []span {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	var all []span
+	for _, s := range spans {
+		if n := len(all) - 1; n >= 0 && s.first <= all[n].last {
+			all[n].last = max(all[n].last, s.last)
+		} else {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 func parseIndex(text string, last, completions int32) (int32, error) {

@@ -23,6 +23,12 @@ const (
 	maxManager = 63
 	// maxJobRules is the maximum number of rules in a policy of a Job.
 	maxJobRules = 20
+	// maxExitCodes is the maximum number of exit codes in a rule.
+	maxExitCodes = 255
+	// maxConditionPatterns is the maximum number of conditions of pods in a rule.
+	maxConditionPatterns = 20
+	// maxSucceededIndexes is the maximum length of a list of indexes in a rule, in bytes.
+	maxSucceededIndexes = 64 << 10
 )
 
 // validateIndexed checks the fields that only indexed Jobs have.
@@ -152,6 +158,7 @@ func validateFailureRule(r *batchv1.PodFailurePolicyRule, containers []string, a
 	if r.OnExitCodes != nil {
 		errs = append(errs, validateExitCodes(r.OnExitCodes, containers, at.Child("onExitCodes"))...)
 	}
+	errs = append(errs, validate.MaxItems(r.OnPodConditions, at.Child("onPodConditions"), maxConditionPatterns)...)
 	return append(errs, validate.Each(r.OnPodConditions, at.Child("onPodConditions"), func(c *batchv1.PodFailurePolicyOnPodConditionsPattern, at *field.Path) field.ErrorList {
 		return append(validate.FromMessages(c.Type, at.Child("type"), validation.IsQualifiedName(string(c.Type))),
 			validate.OneOf(c.Status, at.Child("status"), corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
@@ -167,13 +174,21 @@ func validateExitCodes(codes *batchv1.PodFailurePolicyOnExitCodesRequirement, co
 	if len(codes.Values) == 0 {
 		errs = append(errs, field.Invalid(values, codes.Values, "at least one value is required"))
 	}
-	for i, code := range codes.Values {
-		switch {
-		case slices.Contains(codes.Values[:i], code):
-			errs = append(errs, field.Duplicate(values.Index(i), code))
-		case code == 0 && codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn:
-			errs = append(errs, field.Invalid(values.Index(i), code, "must not be 0 for the In operator"))
+	errs = append(errs, validate.MaxItems(codes.Values, values, maxExitCodes)...)
+	seen := map[int32]bool{}
+	errs = append(errs, validate.Each(codes.Values, values, func(code *int32, at *field.Path) field.ErrorList {
+		var errs field.ErrorList
+		if *code == 0 && codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn {
+			errs = append(errs, field.Invalid(at, *code, "must not be 0 for the In operator"))
 		}
+		if seen[*code] {
+			errs = append(errs, field.Duplicate(at, *code))
+		}
+		seen[*code] = true
+		return errs
+	})...)
+	if !slices.IsSorted(codes.Values) {
+		errs = append(errs, field.Invalid(values, codes.Values, "must be ordered"))
 	}
 	return errs
 }

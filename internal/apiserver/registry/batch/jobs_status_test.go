@@ -36,6 +36,7 @@ func TestCountIndexes(t *testing.T) {
 func TestCommonIndex(t *testing.T) {
 	for lists, want := range map[[2]string]string{
 		{"", "1"}: "none", {"0-2", "3,5"}: "none", {"0,3-5", "1,4-6"}: "4", {"7", "2-8"}: "7", {"a,2", "2"}: "2", {"0-20", "2"}: "none",
+		{"2", "5,0-3"}: "2", {"4", "0-5,1-2"}: "4", // in any order
 	} {
 		got := "none"
 		if index, overlap := commonIndex(lists[0], lists[1], 10); overlap {

@@ -1,6 +1,8 @@
 package batch
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -62,6 +64,54 @@ func TestTemplateOfASuspendedJob(t *testing.T) {
 		test.change(&template.Spec)
 		errs := validateJobTemplateUpdate(template, test.old, field.NewPath("spec", "template"))
 		if len(errs) == 0 != (test.wrong == "") || len(errs) > 0 && errs[0].Field != test.wrong {
+			t.Errorf("%s: %v, want %q", name, errs, test.wrong)
+		}
+	}
+}
+
+// TestJobPoliciesAreBounded checks the greatest lists in the policies of a Job, and one element more.
+func TestJobPoliciesAreBounded(t *testing.T) {
+	codes := func(n int) []int32 {
+		all := make([]int32, n)
+		for i := range all {
+			all[i] = int32(i + 1)
+		}
+		return all
+	}
+	failures := func(r batchv1.PodFailurePolicyRule) batchv1.JobSpec {
+		r.Action = batchv1.PodFailurePolicyActionFailJob
+		return batchv1.JobSpec{PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{r}}}
+	}
+	exits := func(n int) batchv1.JobSpec {
+		return failures(batchv1.PodFailurePolicyRule{OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+			Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: codes(n),
+		}})
+	}
+	conditions := func(n int) batchv1.JobSpec {
+		pattern := batchv1.PodFailurePolicyOnPodConditionsPattern{Type: "A", Status: corev1.ConditionTrue}
+		return failures(batchv1.PodFailurePolicyRule{OnPodConditions: slices.Repeat([]batchv1.PodFailurePolicyOnPodConditionsPattern{pattern}, n)})
+	}
+	indexes := func(bytes int) batchv1.JobSpec {
+		list := strings.Repeat("0", bytes) // the index 0
+		return batchv1.JobSpec{
+			CompletionMode: new(batchv1.IndexedCompletion), Completions: new(int32(1)),
+			SuccessPolicy: &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: &list}}},
+		}
+	}
+	const rule = "spec.podFailurePolicy.rules[0]."
+	for name, test := range map[string]struct {
+		spec  batchv1.JobSpec
+		wrong string
+	}{
+		"exit codes":           {exits(255), ""},
+		"too many exit codes":  {exits(256), rule + "onExitCodes.values: Too many: 256: must have at most 255 items"},
+		"conditions":           {conditions(20), ""},
+		"too many conditions":  {conditions(21), rule + "onPodConditions: Too many: 21: must have at most 20 items"},
+		"indexes":              {indexes(64 << 10), ""},
+		"too long for indexes": {indexes(64<<10 + 1), "spec.successPolicy.rules[0].succeededIndexes: Too long: may not be more than 65536 bytes"},
+	} {
+		errs := validateJobPolicies(&test.spec, field.NewPath("spec"))
+		if len(errs) == 0 != (test.wrong == "") || len(errs) > 0 && errs[0].Error() != test.wrong {
 			t.Errorf("%s: %v, want %q", name, errs, test.wrong)
 		}
 	}

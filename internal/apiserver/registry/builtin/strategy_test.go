@@ -249,8 +249,8 @@ func TestResetFields(t *testing.T) {
 		"main":                fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
 		"status":              fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("spec"))...),
 		"finalize":            fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("status"))...),
-		"resize":              fieldpath.NewSet(meta...),
-		"ephemeralcontainers": fieldpath.NewSet(meta...),
+		"resize":              fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("metadata", "annotations"))...),
+		"ephemeralcontainers": fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("metadata", "annotations"))...),
 	}
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		versions := []schema.GroupVersion{resource.GroupVersion}

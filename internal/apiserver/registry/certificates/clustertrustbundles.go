@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -88,7 +87,7 @@ func validateTrustAnchors(bundle string) field.ErrorList {
 			errs = append(errs, invalid(fmt.Sprintf("entry %d %s", i, complaint)))
 		}
 		anchor := string(block.Bytes)
-		if !slices.Contains(distinct, anchor) {
+		if len(indices[anchor]) == 0 {
 			distinct = append(distinct, anchor)
 		}
 		indices[anchor] = append(indices[anchor], i)

@@ -62,6 +62,10 @@ func dated(
 	sent []certificatesv1.CertificateSigningRequestCondition, stored *certificatesv1.CertificateSigningRequest, now time.Time,
 ) []certificatesv1.CertificateSigningRequestCondition {
 	conditions := slices.Clone(sent)
+	before := map[certificatesv1.RequestConditionType][]certificatesv1.CertificateSigningRequestCondition{}
+	for _, was := range stored.Status.Conditions {
+		before[was.Type] = append(before[was.Type], was)
+	}
 	for i := range conditions {
 		c := &conditions[i]
 		if c.LastUpdateTime.IsZero() {
@@ -71,7 +75,7 @@ func dated(
 			continue
 		}
 		c.LastTransitionTime = metav1.NewTime(now)
-		for _, was := range conditionsOf(stored, c.Type) {
+		for _, was := range before[c.Type] {
 			if was.Status == c.Status && !was.LastTransitionTime.IsZero() {
 				c.LastTransitionTime = was.LastTransitionTime
 				break

@@ -46,19 +46,14 @@ func validateUsages(usages []certificatesv1.KeyUsage, at *field.Path) field.Erro
 	if len(usages) == 0 {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	var errs field.ErrorList
 	known := signingrequest.KnownUsages()
-	for i, usage := range usages {
-		if !slices.Contains(known, usage) {
-			errs = append(errs, field.NotSupported(at.Index(i), usage, known))
+	errs := validate.Each(usages, at, func(usage *certificatesv1.KeyUsage, at *field.Path) field.ErrorList {
+		if slices.Contains(known, *usage) {
+			return nil
 		}
-	}
-	for i, usage := range usages {
-		if slices.Contains(usages[:i], usage) {
-			errs = append(errs, field.Duplicate(at.Index(i), usage))
-		}
-	}
-	return errs
+		return field.ErrorList{field.NotSupported(at, *usage, known)}
+	})
+	return append(errs, validate.Distinct(usages, at)...)
 }
 
 // validateSignerName checks that the name of a signer is a domain and a path.

@@ -75,19 +75,21 @@ func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList 
 // endpointsText shows the first few addresses and the number of the others.
 func endpointsText(e *corev1.Endpoints) string {
 	const shown = 3
-	var all []string
+	var first []string
+	total := 0
 	for _, subset := range e.Subsets {
-		for _, address := range subset.Addresses {
+		total += len(subset.Addresses) * max(1, len(subset.Ports))
+		for _, address := range subset.Addresses[:min(len(subset.Addresses), shown)] {
 			if len(subset.Ports) == 0 {
-				all = append(all, address.IP)
+				first = append(first, address.IP)
 			}
-			for _, port := range subset.Ports {
-				all = append(all, fmt.Sprintf("%s:%d", address.IP, port.Port))
+			for _, port := range subset.Ports[:min(len(subset.Ports), shown)] {
+				first = append(first, fmt.Sprintf("%s:%d", address.IP, port.Port))
 			}
 		}
 	}
-	if len(all) > shown {
-		return fmt.Sprintf("%s + %d more...", strings.Join(all[:shown], ","), len(all)-shown)
+	if total > shown {
+		return fmt.Sprintf("%s + %d more...", strings.Join(first[:shown], ","), total-shown)
 	}
-	return table.OrNone(strings.Join(all, ","))
+	return table.OrNone(strings.Join(first, ","))
 }

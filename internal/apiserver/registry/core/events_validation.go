@@ -9,6 +9,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -125,9 +126,10 @@ func validateEventSeries(s *corev1.EventSeries) field.ErrorList {
 
 // validateEventFinalizers checks the finalizers that are not among the old ones.
 func validateEventFinalizers(e *corev1.Event, old []string) field.ErrorList {
+	known := sets.New(old...)
 	var errs field.ErrorList
 	for i, finalizer := range e.Finalizers {
-		if !slices.Contains(old, finalizer) {
+		if !known.Has(finalizer) {
 			errs = append(errs, registry.ValidateFinalizerDomain(finalizer, field.NewPath("metadata", "finalizers").Index(i))...)
 		}
 	}

@@ -204,13 +204,7 @@ func validateNodeAmounts(list corev1.ResourceList, path *field.Path) field.Error
 
 func validateNodeStatusUpdate(n, _ *corev1.Node) field.ErrorList {
 	status := field.NewPath("status")
-	errs := validateNodeStatus(&n.Status, status)
-	for i, address := range n.Status.Addresses {
-		if slices.Contains(n.Status.Addresses[:i], address) {
-			errs = append(errs, field.Duplicate(status.Child("addresses").Index(i), address))
-		}
-	}
-	return errs
+	return append(validateNodeStatus(&n.Status, status), validate.Distinct(n.Status.Addresses, status.Child("addresses"))...)
 }
 
 // validateDeclaredFeatures checks the features that a node agent declares: their names must be sorted and unique.

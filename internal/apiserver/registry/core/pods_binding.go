@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -40,7 +42,7 @@ func (r *bindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate()
 
 // Create binds a pod by name.
 func (r *bindingREST) Create(
-	ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions,
+	ctx context.Context, name string, obj runtime.Object, admit rest.ValidateObjectFunc, options *metav1.CreateOptions,
 ) (runtime.Object, error) {
 	binding, ok := obj.(*corev1.Binding)
 	if !ok {
@@ -50,13 +52,13 @@ func (r *bindingREST) Create(
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(binding); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), name, errs)
+		return nil, validate.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), name, errs)
 	}
 	if err := protection.CheckBinding(binding); err != nil {
 		return nil, apierrors.NewForbidden(corev1.Resource("pods/binding"), name, err)
 	}
-	if validate != nil {
-		if err := validate(ctx, binding.DeepCopy()); err != nil {
+	if admit != nil {
+		if err := admit(ctx, binding.DeepCopy()); err != nil {
 			return nil, err
 		}
 	}
@@ -102,6 +104,9 @@ func bindPod(p *corev1.Pod, binding *corev1.Binding, now metav1.Time) error {
 	case len(p.Spec.SchedulingGates) > 0:
 		return fmt.Errorf("pod %s has non-empty .spec.schedulingGates", p.Name)
 	}
+	if errs := validateBoundAnnotations(p, binding); len(errs) > 0 {
+		return validate.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), p.Name, errs)
+	}
 	p.Spec.NodeName = binding.Target.Name // this does not change the generation
 	for key, value := range binding.Annotations {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
@@ -112,6 +117,17 @@ func bindPod(p *corev1.Pod, binding *corev1.Binding, now metav1.Time) error {
 	p.Status.NominatedNodeName = "" // the pod is bound, so no node is nominated any more
 	setScheduled(p, now)
 	return nil
+}
+
+// validateBoundAnnotations checks the annotations that a binding adds to a pod, as an update of the pod would: they must
+// not make it a mirror pod, which neither drain nor protection covers.
+func validateBoundAnnotations(p *corev1.Pod, binding *corev1.Binding) field.ErrorList {
+	at, merged := field.NewPath("metadata", "annotations"), map[string]string{}
+	maps.Copy(merged, p.Annotations)
+	maps.Copy(merged, binding.Annotations)
+	spec := p.Spec
+	spec.NodeName = binding.Target.Name
+	return append(podspec.ValidateAnnotationsUpdate(merged, p.Annotations, at), podspec.ValidateAnnotations(binding.Annotations, &spec, at)...)
 }
 
 // setScheduled sets the condition PodScheduled.

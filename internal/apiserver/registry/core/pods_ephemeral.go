@@ -15,7 +15,7 @@ import (
 // ephemeralContainersEndpoint returns /ephemeralcontainers, which adds containers to a running pod, to debug it. As in
 // upstream, managedFields also name the fields of the status that a client has sent.
 func ephemeralContainersEndpoint(r *registry.REST) rest.Storage {
-	return registry.Subresource(r, copyEphemeralContainers, "", validateEphemeralContainersUpdate)
+	return registry.SpecSubresource(r, copyEphemeralContainers, validateEphemeralContainersUpdate)
 }
 
 // copyEphemeralContainers copies the ephemeral containers. They are part of the desired state.

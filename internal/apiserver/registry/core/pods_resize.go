@@ -16,7 +16,7 @@ import (
 // resizeEndpoint returns /resize, which changes the CPU and the memory of a running pod and of its containers. As in
 // upstream, managedFields also name the fields of the status that a client has sent.
 func resizeEndpoint(r *registry.REST) rest.Storage {
-	return registry.Subresource(r, copyResources, "", validateResize)
+	return registry.SpecSubresource(r, copyResources, validateResize)
 }
 
 // copyResources copies the resources of the pod and of its containers, which are part of the desired state. If

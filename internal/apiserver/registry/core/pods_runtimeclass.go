@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
@@ -97,7 +98,7 @@ func mergeTolerations(lists ...[]corev1.Toleration) []corev1.Toleration {
 	for i, t := range all {
 		covered := slices.ContainsFunc(merged, func(other corev1.Toleration) bool { return covers(other, t) }) ||
 			slices.ContainsFunc(all[i+1:], func(other corev1.Toleration) bool {
-				return covers(other, t) && !equality.Semantic.DeepEqual(other, t) // of equal ones the first stays
+				return covers(other, t) && !sameToleration(other, t) // of equal ones the first stays
 			})
 		if !covered {
 			merged = append(merged, t)
@@ -106,11 +107,20 @@ func mergeTolerations(lists ...[]corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
+// sameToleration compares without reflection, which would take minutes for the pairs of a long list.
+func sameToleration(a, b corev1.Toleration) bool {
+	if !ptr.Equal(a.TolerationSeconds, b.TolerationSeconds) {
+		return false
+	}
+	a.TolerationSeconds, b.TolerationSeconds = nil, nil
+	return a == b
+}
+
 // covers reports whether wide tolerates every taint that narrow tolerates.
 func covers(wide, narrow corev1.Toleration) bool {
 	anyKey := wide.Key == "" && wide.Operator == corev1.TolerationOpExists
 	switch {
-	case equality.Semantic.DeepEqual(wide, narrow):
+	case sameToleration(wide, narrow):
 		return true
 	case wide.Key != narrow.Key && !anyKey, wide.Effect != narrow.Effect && wide.Effect != "":
 		return false

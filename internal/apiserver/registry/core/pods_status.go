@@ -71,10 +71,12 @@ func keepObservedGenerations(s, old *corev1.PodStatus) {
 	}
 }
 
-// validatePodStatus checks the status that nodes and controllers report, and that its final fields do not change.
+// validatePodStatus checks the status that nodes and controllers report, and that its final fields do not change. /status
+// accepts annotations, too.
 func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	s, was, path := &p.Status, &old.Status, field.NewPath("status")
 	errs := slices.Concat(
+		validateChangedAnnotations(p, old),
 		validatePodConditions(s.Conditions, path.Child("conditions")),
 		validateObserved(s.ObservedGeneration, path.Child("observedGeneration")),
 		validateNomination(s.NominatedNodeName, old, path.Child("nominatedNodeName")),

@@ -20,12 +20,13 @@ func validateContainerStatuses(p *corev1.Pod, path *field.Path) field.ErrorList 
 		return validateContainerUser(s.User, windows, at.Child("user", "linux"))
 	}
 	devices := func(containers []corev1.Container) func(*corev1.ContainerStatus, *field.Path) field.ErrorList {
+		named := byName(containers)
 		return func(s *corev1.ContainerStatus, at *field.Path) field.ErrorList {
-			i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
+			container := named[s.Name]
 			return validate.Each(s.AllocatedResourcesStatus, at.Child("allocatedResourcesStatus"), func(r *corev1.ResourceStatus, at *field.Path) field.ErrorList {
 				var errs field.ErrorList
-				if i >= 0 {
-					errs = validateAllocated(r.Name, &containers[i].Resources, at.Child("name"))
+				if container != nil {
+					errs = validateAllocated(r.Name, &container.Resources, at.Child("name"))
 				}
 				return append(errs, validateHealth(r.Resources, at.Child("resources"))...)
 			})

@@ -14,9 +14,9 @@ import (
 // terminated.
 func validateTransitions(s, was *corev1.PodStatus, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	restarts := func(containers []corev1.Container) func(name string, exitCode int32) bool {
+		named := byName(containers)
 		return func(name string, exitCode int32) bool {
-			i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
-			return i >= 0 && podrules.MayRestart(&containers[i], spec.RestartPolicy, exitCode)
+			return named[name] != nil && podrules.MayRestart(named[name], spec.RestartPolicy, exitCode)
 		}
 	}
 	never := func(string, int32) bool { return false }
@@ -34,16 +34,32 @@ func validateTransitions(s, was *corev1.PodStatus, spec *corev1.PodSpec, path *f
 // staysTerminated compares the states of containers by name. The errors have the indexes of the old statuses, as
 // kube-apiserver's have.
 func staysTerminated(statuses, old []corev1.ContainerStatus, mayRestart func(name string, exitCode int32) bool, path *field.Path) field.ErrorList {
+	running := map[string]bool{}
+	for i := range statuses {
+		if statuses[i].State.Terminated == nil {
+			running[statuses[i].Name] = true
+		}
+	}
 	return validate.Each(old, path, func(was *corev1.ContainerStatus, at *field.Path) field.ErrorList {
 		if was.State.Terminated == nil {
 			return nil
 		}
-		i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == was.Name && s.State.Terminated == nil })
-		if i < 0 || mayRestart(was.Name, was.State.Terminated.ExitCode) {
+		if !running[was.Name] || mayRestart(was.Name, was.State.Terminated.ExitCode) {
 			return nil
 		}
 		return field.ErrorList{field.Forbidden(at.Child("state"), "may not be transitioned to non-terminated state")}
 	})
+}
+
+// byName returns the first container of each name.
+func byName(containers []corev1.Container) map[string]*corev1.Container {
+	named := make(map[string]*corev1.Container, len(containers))
+	for i := range containers {
+		if named[containers[i].Name] == nil {
+			named[containers[i].Name] = &containers[i]
+		}
+	}
+	return named
 }
 
 // mayRestartAll reports whether a rule of a container restarts all containers of the pod.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -14,6 +15,23 @@ func TestBindingOfADeletedPod(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now}}
 	if err := bindPod(p, &corev1.Binding{Target: corev1.ObjectReference{Name: "n1"}}, now); err == nil || p.Spec.NodeName != "" {
 		t.Errorf("bound to %q, %v", p.Spec.NodeName, err)
+	}
+}
+
+// TestBindingMakesNoMirrorPod checks that a binding changes no annotation that an update of the pod could not change.
+func TestBindingMakesNoMirrorPod(t *testing.T) {
+	for key, want := range map[string]string{
+		corev1.MirrorPodAnnotationKey:                                   "may not add mirror pod annotation",
+		corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "a": "may not add AppArmor annotations",
+		corev1.PodDeletionCost:                                          "must be a 32bit integer",
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}}
+		binding := &corev1.Binding{Target: corev1.ObjectReference{Name: "n1"}}
+		binding.Annotations = map[string]string{key: "x"}
+		err := bindPod(p, binding, metav1.Now())
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) || p.Spec.NodeName != "" || len(p.Annotations) != 1 {
+			t.Errorf("%s: %v, and the pod has %v", key, err, p.Annotations)
+		}
 	}
 }
 

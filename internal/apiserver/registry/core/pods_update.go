@@ -5,11 +5,11 @@ import (
 	"maps"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
@@ -53,16 +53,28 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Forbidden(spec.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds"))
 	}
 	undone.Tolerations = old.Spec.Tolerations
-	for i, gate := range undone.SchedulingGates { // of several gates with one name, the last is reported
-		if !slices.Contains(old.Spec.SchedulingGates, gate) && !slices.Contains(undone.SchedulingGates[i+1:], gate) {
-			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
-		}
-	}
+	errs = append(errs, refuseNewGates(undone.SchedulingGates, old.Spec.SchedulingGates, spec.Child("schedulingGates"))...)
 	undone.SchedulingGates = old.Spec.SchedulingGates
 	errs = append(errs, undoPlacement(undone, &old.Spec, spec)...)
 	if changed := changedFields(undone, &old.Spec); len(changed) > 0 {
 		errs = append(errs, field.Forbidden(spec, fmt.Sprintf(
 			"pod updates may not change fields other than %s\nchanged: %s", podChangeable, strings.Join(changed, ", "))))
+	}
+	return errs
+}
+
+// refuseNewGates checks that an update adds no scheduling gates. Of several gates with one name, the error names the
+// last.
+func refuseNewGates(gates, old []corev1.PodSchedulingGate, at *field.Path) field.ErrorList {
+	known, last := sets.New(old...), map[corev1.PodSchedulingGate]int{}
+	for i, gate := range gates {
+		last[gate] = i
+	}
+	var errs field.ErrorList
+	for i, gate := range gates {
+		if !known.Has(gate) && last[gate] == i {
+			errs = append(errs, field.Forbidden(at.Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+		}
 	}
 	return errs
 }
@@ -100,13 +112,14 @@ func undoDeadline(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 
 // onlyAdds reports whether all old tolerations are still there.
 func onlyAdds(tolerations, old []corev1.Toleration) bool {
-	for i := range old {
-		same := func(t corev1.Toleration) bool {
-			// The tolerated duration may change.
-			t.TolerationSeconds = old[i].TolerationSeconds
-			return equality.Semantic.DeepEqual(t, old[i])
-		}
-		if !slices.ContainsFunc(tolerations, same) {
+	there := map[corev1.Toleration]bool{}
+	for _, t := range tolerations {
+		t.TolerationSeconds = nil // the tolerated duration may change
+		there[t] = true
+	}
+	for _, t := range old {
+		t.TolerationSeconds = nil
+		if !there[t] {
 			return false
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -69,10 +70,7 @@ func validateQuota(q *corev1.ResourceQuota) field.ErrorList {
 
 // validateQuotaUpdate checks that the scopes of a quota do not change.
 func validateQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
-	same := func(a, b []corev1.ResourceQuotaScope) bool {
-		return !slices.ContainsFunc(a, func(scope corev1.ResourceQuotaScope) bool { return !slices.Contains(b, scope) })
-	}
-	if !same(q.Spec.Scopes, old.Spec.Scopes) || !same(old.Spec.Scopes, q.Spec.Scopes) {
+	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
 		return field.ErrorList{field.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, apivalidation.FieldImmutableErrorMsg)}
 	}
 	return nil

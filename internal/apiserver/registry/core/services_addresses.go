@@ -77,14 +77,16 @@ const maxAddresses = 2
 
 func validateFamilies(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	seen := map[corev1.IPFamily]bool{}
 	for i, family := range s.Spec.IPFamilies {
 		at := spec.Child("ipFamilies").Index(i)
 		if !isFamily(family) {
 			errs = append(errs, field.NotSupported(at, family, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
 		}
-		if slices.Contains(s.Spec.IPFamilies[:i], family) {
+		if seen[family] {
 			errs = append(errs, field.Duplicate(at, family))
 		}
+		seen[family] = true
 	}
 	return append(errs, validate.OneOfPtr(s.Spec.IPFamilyPolicy, spec.Child("ipFamilyPolicy"),
 		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)

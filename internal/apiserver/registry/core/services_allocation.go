@@ -253,7 +253,9 @@ func (a serviceAllocation) allocatePorts(s, old *corev1.Service, had map[string]
 		return errs, nil
 	}
 	numbers := map[int32]int32{} // node ports by port: TCP and UDP may share one
+	used := map[protocolPort]bool{}
 	for _, port := range s.Spec.Ports {
+		used[protocolPort{port.NodePort, port.Protocol}] = true
 		if port.NodePort != 0 {
 			numbers[port.Port] = port.NodePort
 		}
@@ -264,13 +266,14 @@ func (a serviceAllocation) allocatePorts(s, old *corev1.Service, had map[string]
 			continue
 		}
 		number := numbers[port.Port]
-		if shared := number != 0 && !sameProtocol(s.Spec.Ports, port, number); !shared {
+		if shared := number != 0 && !used[protocolPort{number, port.Protocol}]; !shared {
 			var err error
 			if number, err = a.nodePort(own); err != nil {
 				return nil, err
 			}
 		}
 		port.NodePort, numbers[port.Port] = number, number
+		used[protocolPort{number, port.Protocol}] = true
 	}
 	if s.Spec.HealthCheckNodePort == 0 && needsHealthCheck(s) {
 		number, err := a.nodePort(own)
@@ -319,9 +322,10 @@ func (a serviceAllocation) requestPorts(s, old *corev1.Service, had map[string]b
 	return own, errs
 }
 
-// sameProtocol reports whether a port with that node port already has the same protocol.
-func sameProtocol(ports []corev1.ServicePort, port *corev1.ServicePort, number int32) bool {
-	return slices.ContainsFunc(ports, func(p corev1.ServicePort) bool { return p.NodePort == number && p.Protocol == port.Protocol })
+// protocolPort is a node port with a protocol.
+type protocolPort struct {
+	number   int32
+	protocol corev1.Protocol
 }
 
 const portTaken = "provided port is already allocated"

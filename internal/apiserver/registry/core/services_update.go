@@ -97,9 +97,11 @@ func dropSame[T any](value *T, before T) {
 
 // dropNodePorts drops the node ports, unless the client requests new ones.
 func dropNodePorts(ports, old []corev1.ServicePort) {
-	isNew := func(p corev1.ServicePort) bool {
-		return p.NodePort != 0 && !slices.ContainsFunc(old, func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort })
+	known := map[int32]bool{0: true}
+	for i := range old {
+		known[old[i].NodePort] = true
 	}
+	isNew := func(p corev1.ServicePort) bool { return !known[p.NodePort] }
 	if slices.ContainsFunc(ports, isNew) {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 // validateContainers checks the containers and the volumes that they mount.
 func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	volumes, errs := validateVolumes(spec.Volumes, path.Child("volumes"))
-	c := containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}, claims: resourceClaimNames(spec)}
+	c := newContainerChecks(spec, volumes)
 	if len(spec.Containers) == 0 {
 		errs = append(errs, field.Required(path.Child("containers"), ""))
 	}
@@ -31,8 +31,19 @@ func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 type containerChecks struct {
 	spec    *corev1.PodSpec
 	volumes map[string]*corev1.Volume // the valid ones
+	named   map[string]*corev1.Volume // all of them; of several with one name, the first
 	names   map[string]bool           // of the containers checked so far
-	claims  []string                  // names of the pod's resource claims
+	claims  claimNames
+}
+
+func newContainerChecks(spec *corev1.PodSpec, valid map[string]*corev1.Volume) containerChecks {
+	named := make(map[string]*corev1.Volume, len(spec.Volumes))
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; named[v.Name] == nil {
+			named[v.Name] = v
+		}
+	}
+	return containerChecks{spec: spec, volumes: valid, named: named, names: map[string]bool{}, claims: claimNamesOf(spec)}
 }
 
 // checkInit checks an init container. Unless it is a sidecar, it has no probes and no

@@ -55,10 +55,10 @@ func (c containerChecks) checkEnvSource(source *corev1.EnvVarSource, at *field.P
 		errs = append(errs, validate.Required(ref.Path, at.Child("path"))...)
 		errs = append(errs, ValidateNoBacksteps(ref.Path, at.Child("path"))...)
 		errs = append(errs, validate.RequiredLabel(ref.VolumeName, at.Child("volumeName"))...)
-		switch i := slices.IndexFunc(c.spec.Volumes, func(v corev1.Volume) bool { return v.Name == ref.VolumeName }); {
-		case i < 0:
+		switch volume, given := c.named[ref.VolumeName]; {
+		case !given:
 			errs = append(errs, field.NotFound(at.Child("volumeName"), ref.VolumeName))
-		case c.spec.Volumes[i].EmptyDir == nil:
+		case volume.EmptyDir == nil:
 			errs = append(errs, field.Invalid(at.Child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir"))
 		}
 	}

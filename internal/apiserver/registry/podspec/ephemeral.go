@@ -13,7 +13,7 @@ import (
 // other containers.
 func ValidateEphemeralContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	volumes, _ := validateVolumes(spec.Volumes, path)
-	return containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}, claims: resourceClaimNames(spec)}.checkEphemeral(path)
+	return newContainerChecks(spec, volumes).checkEphemeral(path)
 }
 
 func (c containerChecks) checkEphemeral(path *field.Path) field.ErrorList {

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
@@ -66,19 +67,23 @@ func mergeKeys(s *metav1.LabelSelector, keys []string, operator metav1.LabelSele
 func validateLabelKeys(match, mismatch []string, s *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	errs := append(validateKeyNames(match, s, at.Child("matchLabelKeys")), validateKeyNames(mismatch, s, at.Child("mismatchLabelKeys"))...)
 	if s != nil {
-		seen := map[string]bool{}
+		matched, seen := map[string]int{}, map[string]bool{}
+		for i, key := range slices.Backward(match) {
+			matched[key] = i // of several, the first
+		}
 		for key := range s.MatchLabels {
 			seen[key] = true
 		}
 		for _, e := range s.MatchExpressions {
-			if i := slices.Index(match, e.Key); i >= 0 && seen[e.Key] {
+			if i, given := matched[e.Key]; given && seen[e.Key] {
 				errs = append(errs, field.Invalid(at.Index(i), e.Key, "exists in both matchLabelKeys and labelSelector"))
 			}
 			seen[e.Key] = true
 		}
 	}
+	mismatched := sets.New(mismatch...)
 	for i, key := range match {
-		if slices.Contains(mismatch, key) {
+		if mismatched.Has(key) {
 			errs = append(errs, field.Invalid(at.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
 	}

@@ -37,8 +37,9 @@ func CompletePodResources(pod *corev1.Pod) {
 			r.Requests = withAmount(r.Requests, name, limit)
 		}
 	}
+	limited := limitedEverywhere(&pod.Spec)
 	for name, request := range r.Requests {
-		if !resourcehelper.IsSupportedPodLevelResource(name) || !isLimitedEverywhere(&pod.Spec, name) {
+		if !resourcehelper.IsSupportedPodLevelResource(name) || !limited[name] {
 			continue
 		}
 		if limit := containersLimits[name]; request.Cmp(limit) > 0 {
@@ -49,13 +50,24 @@ func CompletePodResources(pod *corev1.Pod) {
 	}
 }
 
-// isLimitedEverywhere reports whether every container has a limit for a resource. Ephemeral containers have none.
-func isLimitedEverywhere(spec *corev1.PodSpec, name corev1.ResourceName) bool {
-	return len(spec.EphemeralContainers) == 0 &&
-		!slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(c corev1.Container) bool {
-			_, limited := c.Resources.Limits[name]
-			return !limited
-		})
+// limitedEverywhere returns the resources for which every container has a limit. Ephemeral containers have none.
+func limitedEverywhere(spec *corev1.PodSpec) map[corev1.ResourceName]bool {
+	if len(spec.EphemeralContainers) > 0 {
+		return nil
+	}
+	containers := map[corev1.ResourceName]int{}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			for name := range list[i].Resources.Limits {
+				containers[name]++
+			}
+		}
+	}
+	everywhere := map[corev1.ResourceName]bool{}
+	for name, n := range containers {
+		everywhere[name] = n == len(spec.InitContainers)+len(spec.Containers)
+	}
+	return everywhere
 }
 
 // withAmount adds an amount of a resource to a list. An existing amount stays.
@@ -71,7 +83,7 @@ func withAmount(list corev1.ResourceList, name corev1.ResourceName, amount resou
 }
 
 // validatePodResources checks the resources of a pod as a whole.
-func validatePodResources(spec *corev1.PodSpec, claims []string, at *field.Path) field.ErrorList {
+func validatePodResources(spec *corev1.PodSpec, claims claimNames, at *field.Path) field.ErrorList {
 	r := spec.Resources
 	if r == nil {
 		return nil

@@ -1,10 +1,12 @@
 package podspec
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -34,58 +36,76 @@ func subdomainPtr(name *string, at *field.Path) field.ErrorList {
 	return validate.FromMessages(*name, at, validation.IsDNS1123Subdomain(*name))
 }
 
-// resourceClaimNames returns the names by which containers refer to a pod's claims.
-func resourceClaimNames(spec *corev1.PodSpec) []string {
-	var names []string
-	for _, c := range spec.ResourceClaims {
-		if c.Name != "" {
-			names = append(names, c.Name)
-		}
+// claimNames has the names by which containers refer to a pod's claims.
+type claimNames struct {
+	known sets.Set[string]
+	// others is the detail of the error about any other name. All errors share the text: a pod can have as many claims
+	// as wrong references, and claims with names of any length, which are invalid.
+	others string
+}
+
+// claimNamesOf returns the names of a pod's claims.
+func claimNamesOf(spec *corev1.PodSpec) claimNames {
+	const shown, longest = 10, 253
+	names := claimNames{known: sets.New[string](), others: "must be one of the names in pod.spec.resourceClaims"}
+	for i := range spec.ResourceClaims {
+		names.known.Insert(spec.ResourceClaims[i].Name)
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	names.known.Delete("")
+	sorted := sets.List(names.known)
+	if len(sorted) == 0 {
+		names.others += " which is empty"
+		return names
+	}
+	first := slices.Clone(sorted[:min(len(sorted), shown)])
+	for i, name := range first {
+		first[i] = validate.Shortened(name, longest)
+	}
+	names.others += ": " + strings.Join(first, ", ")
+	if len(sorted) > shown {
+		names.others += fmt.Sprintf(", and %d others", len(sorted)-shown)
+	}
+	return names
 }
 
 // validateClaimReferences checks the claims that a container uses: all devices of a claim, or the devices of one of its
 // requests, without duplicates.
-func validateClaimReferences(references []corev1.ResourceClaim, names []string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	requests := map[string][]string{} // by claim; "" stands for the whole claim
-	for i, r := range references {
-		at := path.Index(i)
+func validateClaimReferences(references []corev1.ResourceClaim, names claimNames, path *field.Path) field.ErrorList {
+	used := map[corev1.ResourceClaim]bool{} // without a request: the whole claim
+	partly := map[string]bool{}             // the claims in used
+	return validate.Each(references, path, func(r *corev1.ResourceClaim, at *field.Path) field.ErrorList {
 		if r.Name == "" {
-			errs = append(errs, field.Required(at, ""))
-			continue
+			return field.ErrorList{field.Required(at, "")}
 		}
-		used, key := requests[r.Name], r.Name
-		if r.Request != "" && !slices.Contains(used, "") {
-			errs = append(errs, validate.OptionalLabel(r.Request, at.Child("request"))...)
+		var errs field.ErrorList
+		key, whole := r.Name, used[corev1.ResourceClaim{Name: r.Name}]
+		if r.Request != "" && !whole {
+			errs = validate.OptionalLabel(r.Request, at.Child("request"))
 			key += "/" + r.Request
 		}
-		if slices.Contains(used, "") || slices.Contains(used, r.Request) || (r.Request == "" && len(used) > 0) {
+		if whole || used[*r] || r.Request == "" && partly[r.Name] {
 			errs = append(errs, field.Duplicate(at, key))
 		}
-		requests[r.Name] = append(used, r.Request)
-		if !slices.Contains(names, r.Name) {
+		used[*r], partly[r.Name] = true, true
+		if !names.known.Has(r.Name) {
 			unknown := field.NotFound(at, r.Name)
-			unknown.Detail = "must be one of the names in pod.spec.resourceClaims"
-			if len(names) == 0 {
-				unknown.Detail += " which is empty"
-			} else {
-				unknown.Detail += ": " + strings.Join(names, ", ")
-			}
+			unknown.Detail = names.others
 			errs = append(errs, unknown)
 		}
-	}
-	return errs
+		return errs
+	})
 }
 
 // ValidateResourceClaimStatuses checks the claims in a pod's status, which were created from templates.
 func ValidateResourceClaimStatuses(statuses []corev1.PodResourceClaimStatus, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validate.NoDuplicates(statuses, path, func(s corev1.PodResourceClaimStatus) string { return s.Name }, "name")
+	claims := map[string]bool{}
+	for i := range spec.ResourceClaims {
+		claims[spec.ResourceClaims[i].Name] = true
+	}
 	return append(errs, validate.Each(statuses, path, func(s *corev1.PodResourceClaimStatus, at *field.Path) field.ErrorList {
 		var errs field.ErrorList
-		if !slices.ContainsFunc(spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == s.Name }) {
+		if !claims[s.Name] {
 			errs = append(errs, field.Invalid(at.Child("name"), s.Name, "must match the name of an entry in `spec.resourceClaims`"))
 		}
 		return append(errs, subdomainPtr(s.ResourceClaimName, at.Child("resourceClaimName"))...)
@@ -104,15 +124,20 @@ func ValidateExtendedClaimStatus(s *corev1.PodExtendedResourceClaimStatus, spec 
 	if len(s.RequestMappings) == 0 {
 		errs = append(errs, field.Required(mappings, "at least one request mapping is required"))
 	}
-	containers := slices.Concat(spec.InitContainers, spec.Containers)
+	requests := map[string]corev1.ResourceList{}
+	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range slices.Backward(list) { // of several with one name, the first init container counts
+			requests[list[i].Name] = list[i].Resources.Requests
+		}
+	}
 	seen := map[corev1.ContainerExtendedResourceRequest]bool{}
 	for i, m := range s.RequestMappings {
 		at := mappings.Index(i)
-		switch c := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == m.ContainerName }); {
-		case c < 0:
+		switch list, found := requests[m.ContainerName]; {
+		case !found:
 			errs = append(errs, field.Invalid(at.Child("containerName"), m.ContainerName, "must match the name of an entry in spec.initContainers.name or spec.containers.name"))
 		default:
-			if _, requested := containers[c].Resources.Requests[corev1.ResourceName(m.ResourceName)]; !requested {
+			if _, requested := list[corev1.ResourceName(m.ResourceName)]; !requested {
 				errs = append(errs, field.Invalid(at.Child("resourceName"), m.ResourceName, "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests"))
 			}
 		}

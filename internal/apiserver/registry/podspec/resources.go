@@ -18,7 +18,7 @@ type nameCheck func(corev1.ResourceName, *field.Path) field.ErrorList
 
 // validateResources checks the resources of a container, or of a pod as a whole: their names must pass the check, and
 // the claims must be claims of the pod.
-func validateResources(r *corev1.ResourceRequirements, check nameCheck, claims []string, at *field.Path) field.ErrorList {
+func validateResources(r *corev1.ResourceRequirements, check nameCheck, claims claimNames, at *field.Path) field.ErrorList {
 	limits, requests := at.Child("limits"), at.Child("requests")
 	errs := slices.Concat(
 		validateAmounts(r.Limits, check, limits),
@@ -110,7 +110,7 @@ func isWholePages(name corev1.ResourceName, quantity resource.Quantity) bool {
 // ValidateOverhead checks the overhead of a pod's runtime. As in Kubernetes, the path of an error is the path of a
 // limit.
 func ValidateOverhead(overhead corev1.ResourceList, at *field.Path) field.ErrorList {
-	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, ValidateContainerResource, nil, at)
+	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, ValidateContainerResource, claimNames{}, at)
 }
 
 // ValidateQuantities validates the quantities of a list of resources.

@@ -50,7 +50,7 @@ func validateSpec(spec *corev1.PodSpec, claims field.ErrorList, path *field.Path
 			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever),
 		validateContainers(spec, path),
 		claims,
-		validatePodResources(spec, resourceClaimNames(spec), path.Child("resources")),
+		validatePodResources(spec, claimNamesOf(spec), path.Child("resources")),
 		validateDeadline(spec.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds")),
 		validate.OptionalSubdomain(spec.ServiceAccountName, path.Child("serviceAccountName")),
 		validate.OptionalSubdomain(spec.PriorityClassName, path.Child("priorityClassName")),

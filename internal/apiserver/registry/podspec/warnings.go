@@ -54,12 +54,22 @@ func WarnOfTemplate[P stored](obj, old P, template *corev1.PodTemplateSpec, path
 	return specWarnings(&template.ObjectMeta, &template.Spec, path)
 }
 
-// warnings collects the warnings about a pod or a template.
+// warnings collects the warnings about a pod or a template, up to validate.MaxWarnings: one list of an object can give
+// reason for millions.
 type warnings []string
 
 func (w *warnings) add(at *field.Path, format string, values ...any) {
-	*w = append(*w, at.String()+": "+fmt.Sprintf(format, values...))
+	if !w.full() {
+		w.put(at.String() + ": " + fmt.Sprintf(format, values...))
+	}
 }
+
+// put adds texts that have their paths already.
+func (w *warnings) put(texts ...string) {
+	*w = append(*w, texts[:min(len(texts), validate.MaxWarnings-len(*w))]...)
+}
+
+func (w *warnings) full() bool { return len(*w) >= validate.MaxWarnings }
 
 // specWarnings returns the warnings about a pod, or about the template at path.
 func specWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, path *field.Path) []string {
@@ -110,12 +120,12 @@ func (w *warnings) ofNodes(spec *corev1.PodSpec, at *field.Path) {
 		if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			terms := at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 			for i, term := range required.NodeSelectorTerms {
-				*w = append(*w, validate.WarnOfNodeTerm(term, terms.Index(i))...)
+				w.put(validate.WarnOfNodeTerm(term, terms.Index(i))...)
 			}
 		}
 		for i, term := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
 			at := at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference")
-			*w = append(*w, validate.WarnOfNodeTerm(term.Preference, at)...)
+			w.put(validate.WarnOfNodeTerm(term.Preference, at)...)
 			w.ofValues(term.Preference, at)
 		}
 	}
@@ -167,16 +177,20 @@ func (w *warnings) ofSelector(selector *metav1.LabelSelector, at *field.Path) {
 
 // ofNames warns about host aliases and secrets with duplicate or empty names.
 func (w *warnings) ofNames(spec *corev1.PodSpec, at *field.Path) {
+	addresses := map[string]bool{}
 	for i, alias := range spec.HostAliases {
-		if slices.ContainsFunc(spec.HostAliases[:i], func(a corev1.HostAlias) bool { return a.IP == alias.IP }) {
+		if addresses[alias.IP] {
 			w.add(at.Child("hostAliases").Index(i).Child("ip"), "duplicate ip %q", alias.IP)
 		}
+		addresses[alias.IP] = true
 	}
+	secrets := map[string]bool{}
 	for i, secret := range spec.ImagePullSecrets {
 		at := at.Child("imagePullSecrets").Index(i).Child("name")
-		if slices.Contains(spec.ImagePullSecrets[:i], secret) {
+		if secrets[secret.Name] {
 			w.add(at, "duplicate name %q", secret.Name)
 		}
+		secrets[secret.Name] = true
 		if secret.Name == "" {
 			w.add(at, "invalid empty name %q", secret.Name)
 		}
@@ -187,11 +201,11 @@ func (w *warnings) ofNames(spec *corev1.PodSpec, at *field.Path) {
 func (w *warnings) ofAddresses(spec *corev1.PodSpec, at *field.Path) {
 	if spec.DNSConfig != nil {
 		for i, server := range spec.DNSConfig.Nameservers {
-			*w = append(*w, validation.GetWarningsForIP(at.Child("dnsConfig", "nameservers").Index(i), server)...)
+			w.put(validation.GetWarningsForIP(at.Child("dnsConfig", "nameservers").Index(i), server)...)
 		}
 	}
 	for i, alias := range spec.HostAliases {
-		*w = append(*w, validation.GetWarningsForIP(at.Child("hostAliases").Index(i).Child("ip"), alias.IP)...)
+		w.put(validation.GetWarningsForIP(at.Child("hostAliases").Index(i).Child("ip"), alias.IP)...)
 	}
 }
 

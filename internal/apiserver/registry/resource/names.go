@@ -46,11 +46,18 @@ func validateSet[T any, K comparable](list []T, limit int, at *field.Path, key f
 // validateMap checks a list in which no key occurs twice, like validateSet, but errors show the element.
 func validateMap[T any, K comparable](list []T, limit int, at *field.Path, key func(T) K, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
 	errs := validateSet(list, limit, at, key, check)
+	duplicates := map[string]*field.Error{}
 	for _, err := range errs {
-		for i := range list {
-			if err.Type == field.ErrorTypeDuplicate && err.Field == at.Index(i).String() {
-				err.BadValue = list[i]
-			}
+		if err.Type == field.ErrorTypeDuplicate {
+			duplicates[err.Field] = err
+		}
+	}
+	if len(duplicates) == 0 {
+		return errs
+	}
+	for i := range list {
+		if err := duplicates[at.Index(i).String()]; err != nil {
+			err.BadValue = list[i]
 		}
 	}
 	return errs

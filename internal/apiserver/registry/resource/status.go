@@ -6,6 +6,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -74,9 +75,7 @@ func validateClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	switch {
 	case len(c.Status.ReservedFor) > 0 && c.Status.Allocation == nil:
 		errs = append(errs, field.Forbidden(reserved, "may not be specified when `allocated` is not set"))
-	case c.DeletionTimestamp != nil && slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool {
-		return !slices.Contains(old.Status.ReservedFor, r)
-	}):
+	case c.DeletionTimestamp != nil && !sets.New(old.Status.ReservedFor...).HasAll(c.Status.ReservedFor...):
 		errs = append(errs, field.Forbidden(reserved, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
 	}
 	allocation := status.Child("allocation")
@@ -138,8 +137,9 @@ func validateBinding(conditions, failures []string, at *field.Path) field.ErrorL
 	errs := append(
 		validateSet(conditions, resourcev1.BindingConditionsMaxSize, success, self, label),
 		validateSet(failures, resourcev1.BindingFailureConditionsMaxSize, failure, self, label)...)
+	known := sets.New(conditions...)
 	for i, c := range failures {
-		if slices.Contains(conditions, c) {
+		if known.Has(c) {
 			errs = append(errs, field.Invalid(failure.Index(i), c, "bindingFailureConditions must not overlap with bindingConditions"))
 		}
 	}

@@ -72,11 +72,12 @@ func validateNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorL
 // validateNodeUpdate checks that only the allocatable volumes of an existing driver change.
 func validateNodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 	var errs field.ErrorList
+	named := map[string][]storagev1.CSINodeDriver{}
+	for _, now := range n.Spec.Drivers {
+		named[now.Name] = append(named[now.Name], now)
+	}
 	for _, before := range old.Spec.Drivers {
-		for _, now := range n.Spec.Drivers {
-			if now.Name != before.Name {
-				continue
-			}
+		for _, now := range named[before.Name] {
 			now.Allocatable, before.Allocatable = nil, nil
 			errs = append(errs, validate.Immutable(now, before, field.NewPath("spec", "drivers"))...)
 		}

@@ -2,7 +2,6 @@ package validate
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -57,7 +56,7 @@ func warnOfEach(at *field.Path, all []string, warn func(*field.Path, string) []s
 	var found []string
 	for i, text := range all {
 		if text != "" {
-			found = slices.Concat(found, warn(at.Index(i), text))
+			found = append(found, warn(at.Index(i), text)...)
 		}
 	}
 	return found
