@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -151,21 +152,27 @@ func (u *users) servedByServices(ctx context.Context, workload *unstructured.Uns
 // surveysAtOnce bounds the surveys of a process: whoever may delete a workload can request one, and so can a dry run.
 const surveysAtOnce = 1
 
+// longestSurveyWait is the time that a deletion waits for the surveys of others. A server waits for 10 s for a webhook.
+const longestSurveyWait = 8 * time.Second
+
 // Surveys bounds the lists of all objects of a server. It is shared by all that may request one.
 type Surveys chan struct{}
 
 // NewSurveys returns the bound of a server.
 func NewSurveys() Surveys { return make(Surveys, surveysAtOnce) }
 
-// begin begins a survey, which the caller ends; false if too many are under way.
-func (s Surveys) begin() (end func(), ok bool) {
+// begin begins a survey, which the caller ends. It waits for the end of others: a request for a collection deletes several
+// workloads at the same time. It returns false if they take too long, or if ctx ends.
+func (s Surveys) begin(ctx context.Context) (end func(), ok bool) {
 	if s == nil {
 		return func() {}, true
 	}
+	ctx, cancel := context.WithTimeout(ctx, longestSurveyWait)
+	defer cancel()
 	select {
 	case s <- struct{}{}:
 		return func() { <-s }, true
-	default:
+	case <-ctx.Done():
 		return nil, false
 	}
 }
@@ -173,7 +180,7 @@ func (s Surveys) begin() (end func(), ok bool) {
 // servedByController looks up the objects of all kinds whose fields a field manager with the name of the workload has
 // written (inuse.Served). That reads the metadata of all objects, until enough are found.
 func (u *users) servedByController(ctx context.Context, workload *unstructured.Unstructured) {
-	end, ok := u.Surveys.begin()
+	end, ok := u.Surveys.begin(ctx)
 	if !ok {
 		u.found = append(u.found, protection.Remaining{Busy: true})
 		return

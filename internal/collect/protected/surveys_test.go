@@ -2,8 +2,8 @@ package protected
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -50,56 +50,59 @@ func (s surveyed) List(context.Context, metav1.ListOptions) (*metav1.PartialObje
 }
 
 // R28: deletions of workloads in mode unused, which any tenant may request, make the server list all objects once at a time.
-// The others are asked to try again.
+// The others wait for it. If that takes too long, they are asked to try again.
 func TestR28_OneSurveyAtATime(t *testing.T) {
-	began, goOn := make(chan struct{}), make(chan struct{})
-	var underWay, surveys atomic.Int64
-	lists := surveyed{list: func() {
-		defer underWay.Add(-1)
-		surveys.Add(1)
-		if underWay.Add(1) > 1 {
-			t.Error("two surveys at the same time")
-			return
+	synctest.Test(t, func(t *testing.T) {
+		began, goOn := make(chan struct{}), make(chan struct{})
+		underWay := 0 // the test reads and writes it between messages
+		answers := lookUp(t, func() {
+			if underWay++; underWay > 1 {
+				t.Error("two surveys at the same time")
+			}
+			began <- struct{}{}
+			<-goOn
+			underWay--
+		})
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- answers() }()
+		<-began
+		for range 10 {
+			err := answers()
+			if after, isSuggested := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !isSuggested || after != 1 {
+				t.Fatalf("while another deletion looks up for a long time: %v", err)
+			}
+			if _, isRefused := protection.Refused(err); isRefused {
+				t.Errorf("a refusal that nobody has to lift: %v", err)
+			}
 		}
-		began <- struct{}{}
-		<-goOn
-	}}
+		go func() { second <- answers() }()
+		synctest.Wait()
+		goOn <- struct{}{}
+		<-began
+		goOn <- struct{}{}
+		for n, answer := range []<-chan error{first, second} {
+			if err := <-answer; err != nil {
+				t.Errorf("deletion %d: nothing uses the workload: %v", n+1, err)
+			}
+		}
+	})
+}
+
+// lookUp returns a function that looks up the users of a Deployment. It calls list for each list.
+func lookUp(t *testing.T, list func()) func() error {
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion})
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
 	lookup := Lookup{
-		Mapper: mapper, Metadata: lists, Discovery: preferred{}, Surveys: NewSurveys(),
+		Mapper: mapper, Metadata: surveyed{list: list}, Discovery: preferred{}, Surveys: NewSurveys(),
 		Objects: dynamicfake.NewSimpleDynamicClient(clientgoscheme.Scheme, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}),
 	}
 	unused := protection.New("unused", "")
-	answer := func() error {
+	return func() error {
 		of := inuse.Object{Kind: schema.GroupKind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}
 		refusal := unused.Decide(protection.Request, lookup.Remaining(t.Context(), nil, of, unused))
 		if refusal == nil {
 			return nil
 		}
 		return refusal.Error(schema.GroupResource{Group: "apps", Resource: "deployments"}, of.Namespace, of.Name)
-	}
-	first := make(chan error)
-	go func() { first <- answer() }()
-	<-began
-	for range 10 {
-		err := answer()
-		if after, isSuggested := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !isSuggested || after != 1 {
-			t.Fatalf("while another deletion looks up: %v", err)
-		}
-		if _, isRefused := protection.Refused(err); isRefused {
-			t.Errorf("a refusal that nobody has to lift: %v", err)
-		}
-	}
-	goOn <- struct{}{}
-	if err := <-first; err != nil {
-		t.Errorf("nothing uses it: %v", err)
-	}
-	go func() { <-began; goOn <- struct{}{} }()
-	if err := answer(); err != nil {
-		t.Errorf("the next one: %v", err)
-	}
-	if got := surveys.Load(); got != 2 {
-		t.Errorf("%d surveys, want 2", got)
 	}
 }
