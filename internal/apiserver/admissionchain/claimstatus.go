@@ -20,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // claimStatusName is the name of the plug-in. Kubernetes has no such plug-in: its registry checks this.
@@ -71,7 +73,7 @@ func (p *claimStatus) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), claim.Name, errs)
+	return validate.NewInvalid(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), claim.Name, errs)
 }
 
 // checkAdminAccess checks that the namespace of a claim is labelled for admin access, if the claim newly

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 func (c reviews) reviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) error {
@@ -151,5 +153,5 @@ func validateAttributes(resource *authorizationv1.ResourceAttributes, path *auth
 }
 
 func invalid(kind string, errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName, Kind: kind}, "", errs)
+	return validate.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName, Kind: kind}, "", errs)
 }

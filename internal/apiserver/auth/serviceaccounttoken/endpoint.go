@@ -21,6 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // The lifetime of tokens in seconds: the default, and the limits of Kubernetes.
@@ -57,7 +59,7 @@ func (e *Endpoint) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind
 }
 
 // Create implements rest.NamedCreater. The answer is the request with a token.
-func (e *Endpoint) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (e *Endpoint) Create(ctx context.Context, name string, obj runtime.Object, admit rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	request, ok := obj.(*authenticationv1.TokenRequest)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest: %T", obj))
@@ -75,10 +77,10 @@ func (e *Endpoint) Create(ctx context.Context, name string, obj runtime.Object, 
 	}
 	e.setDefaults(&request.Spec)
 	if errs := validateSpec(request.Spec); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), name, errs)
+		return nil, validate.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), name, errs)
 	}
-	if validate != nil {
-		if err := validate(ctx, request.DeepCopyObject()); err != nil {
+	if admit != nil {
+		if err := admit(ctx, request.DeepCopyObject()); err != nil {
 			return nil, err
 		}
 	}
