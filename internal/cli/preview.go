@@ -76,9 +76,8 @@ for "coppice collect". On a server of "coppice up" the default is its own order,
 servers the order of kube-controller-manager.
 
 With --backup, the command writes all objects that would be deleted to a file, whole and
-encrypted, for "coppice undo". It lists the objects that have changed since the preview, and
-leaves them out; it exits with 1 then, and if a resource cannot be read of which the deletion
-may remove objects.
+encrypted, for "coppice undo". It exits with 1 if the backup is incomplete, and lists what is
+missing: objects that have changed since the preview, and resources that it cannot read.
 
 Admission policies are evaluated as the API server evaluates them, with the object, the
 user and the options of each DELETE. A webhook that fails closed and has no endpoints refuses;

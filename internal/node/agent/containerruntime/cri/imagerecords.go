@@ -131,7 +131,7 @@ func (r *imageRecords) readLocked(id string) (*pulledImage, error) {
 	return p, nil
 }
 
-// accessTo returns who may use an image by a name without a pull.
+// accessTo returns the pods that may use an image by a name without a pull.
 func (r *imageRecords) accessTo(image string, there *runtimeapi.Image) (imageAccess, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -127,7 +127,7 @@ func (r *Runtime) untracked(ctx context.Context) map[string]struct{} {
 	return r.records.untracked(images)
 }
 
-// pullFor pulls the image of a container, and returns it. It records who may use it.
+// pullFor pulls the image of a container, returns it, and records the pods that may use it.
 func (r *Runtime) pullFor(ctx context.Context, of *corev1.Pod, c *corev1.Container, p pull) (*runtimeapi.Image, error) {
 	r.tell(of, c, "Pulling", "Pulling image %q", c.Image)
 	began := r.clock.Now()

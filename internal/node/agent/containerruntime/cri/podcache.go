@@ -162,7 +162,7 @@ func (c *podCache) dropLocked(uid types.UID, e *ending) {
 	}
 }
 
-// miss records that the runtime has failed to describe a pod. What was published of it before stays.
+// miss records that the runtime has failed to describe a pod. The last published state stays.
 func (c *podCache) miss(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
