@@ -33,6 +33,24 @@ const patience = 30 * time.Second
 // goes, as beside test/containers. The page then requests the same again.
 const networkChanged = "net::ERR_NETWORK_CHANGED"
 
+// TestMain gives the tests a directory for temporary files, which ends with them: the browser leaves files there that it
+// does not remove when it is killed, and the built binary is kept for all tests.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "coppice-page-*")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		if err := os.Setenv("TMPDIR", dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
 // chromium returns the path of the browser. Its absence skips a test on a developer's machine, and fails it in CI,
 // which installs what the tests need.
 func chromium(t *testing.T) string {
@@ -246,11 +264,7 @@ func serve(t *testing.T, answers http.Handler) string {
 
 // axe returns the script that checks accessibility, which npm installs once.
 var axe = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "coppice-axe-*")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir)
+	dir := filepath.Join(os.TempDir(), "axe")
 	if err := os.CopyFS(dir, os.DirFS("axe")); err != nil {
 		return "", err
 	}

@@ -29,11 +29,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("COPPICE_BIN"); path != "" {
 		return path, nil
 	}
-	dir, err := os.MkdirTemp("", "coppice-page-*")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "coppice")
+	path := filepath.Join(os.TempDir(), "coppice")
 	build := exec.Command("go", "build", "-o", path, "./cmd/coppice")
 	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
