@@ -71,6 +71,30 @@ func TestGroupWithoutUser(t *testing.T) {
 	p.run(t, "delete", "pod", s.name)
 }
 
+// TestGroupsOfTheImage: a pod may forbid that its processes have the groups of their user in the image. A node whose
+// runtime cannot forbid it rejects the pod.
+func TestGroupsOfTheImage(t *testing.T) {
+	p, _ := sharedPlane(t)
+	s := newStory(t, p)
+	strict := corev1.SupplementalGroupsPolicyStrict
+	s.create(corev1.PodSpec{
+		SecurityContext: &corev1.PodSecurityContext{SupplementalGroups: []int64{60}, SupplementalGroupsPolicy: &strict},
+		Containers:      []corev1.Container{{Name: "main", Command: shell("busybox id -G > /out/groups; touch /out/done; " + idle)}},
+	})
+	if able := p.run(t, "get", "nodes", "-o", "jsonpath={.items[0].status.features.supplementalGroupsPolicy}"); able != "true" {
+		pod := p.eventuallyIs(t, s.name, "rejected", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
+		if got := pod.Status.Reason; got != "SupplementalGroupsPolicyNotSupported" || s.has("groups") {
+			t.Errorf("the node is not able to (%q), and the pod failed because of %q", able, got)
+		}
+		return
+	}
+	s.mark("done")
+	if got := s.read("groups"); got != "0 60\n" {
+		t.Errorf("its groups are %q", got)
+	}
+	p.run(t, "delete", "pod", s.name)
+}
+
 // isRefused waits until a container waits for a reason.
 func (s *story) isRefused(container, reason string) {
 	s.t.Helper()

@@ -101,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	node.Info.ContainerRuntimeVersion = containers.Name() + "://" + containers.Version()
+	node.Info.ContainerRuntimeVersion, node.Features = containers.Name()+"://"+containers.Version(), containers.Features()
 	return &Setup{Runtime: containers, Nodes: []agent.Node{node}, clear: containers.Clear}, nil
 }
 

@@ -74,7 +74,8 @@ type Runtime struct {
 	objects       Objects
 	hostIPs       []string
 	capacity      corev1.ResourceList
-	cgroups       string // the parent of the sandboxes' cgroups
+	cgroups       string               // the parent of the sandboxes' cgroups
+	features      *corev1.NodeFeatures // as reported on the socket
 	clock         clock.WithTicker
 	log           *slog.Logger
 	failures      *pace.Failures
@@ -148,6 +149,10 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its version: %w", c.Socket, err)
 	}
+	status, err := s.containers.Status(ctx, false)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its features: %w", c.Socket, err)
+	}
 	kept, err := openStore(c.Dir)
 	if err != nil {
 		return nil, err
@@ -161,7 +166,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	}
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
-		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, failures: pace.NewFailures(c.Logger, c.Clock), cache: newPodCache(),
+		cgroups: cgroupParent(ctx, s.containers), features: featuresOf(status), clock: c.Clock, log: c.Logger, failures: pace.NewFailures(c.Logger, c.Clock), cache: newPodCache(),
 		issuers: issuers{newTokens(c.Objects, c.Clock), newCertificates(c.Objects, c.Clock)}, pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{}, mending: map[string]struct{}{}, looks: newLooks(), records: records,
 	}
 	if err := r.firstLook(ctx); err != nil {
@@ -178,6 +183,17 @@ func (r *Runtime) Name() string { return r.name }
 
 // Version implements agent.Runtime.
 func (r *Runtime) Version() string { return r.version }
+
+// Features returns the optional features of the runtime, as it reported them to Connect; nil if it reports none.
+func (r *Runtime) Features() *corev1.NodeFeatures { return r.features }
+
+func featuresOf(status *runtimeapi.StatusResponse) *corev1.NodeFeatures {
+	reported := status.GetFeatures()
+	if reported == nil {
+		return nil
+	}
+	return &corev1.NodeFeatures{SupplementalGroupsPolicy: new(reported.SupplementalGroupsPolicy)}
+}
 
 // Healthy returns an error if the runtime has not answered for some time. Before Run, which asks it, there is none: the
 // agent may start long after Connect.

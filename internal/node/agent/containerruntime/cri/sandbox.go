@@ -148,7 +148,7 @@ func sandboxSecurity(of *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 		if s.RunAsUser = number(asked.RunAsUser); s.RunAsUser != nil { // a runtime refuses a group without a user
 			s.RunAsGroup = number(asked.RunAsGroup)
 		}
-		s.SupplementalGroups = groups(asked)
+		s.SupplementalGroups, s.SupplementalGroupsPolicy = groups(asked), groupsPolicy(asked)
 		s.SelinuxOptions = selinux(asked.SELinuxOptions)
 	}
 	return s

@@ -46,6 +46,14 @@ func groups(of *corev1.PodSecurityContext) []int64 {
 	return all
 }
 
+// groupsPolicy says whether a process also has the groups of which its user is a member in the image's /etc/group.
+func groupsPolicy(of *corev1.PodSecurityContext) runtimeapi.SupplementalGroupsPolicy {
+	if of != nil && of.SupplementalGroupsPolicy != nil && *of.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict {
+		return runtimeapi.SupplementalGroupsPolicy_Strict
+	}
+	return runtimeapi.SupplementalGroupsPolicy_Merge
+}
+
 func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	if o == nil {
 		return nil
@@ -146,8 +154,8 @@ func containerSecurity(b blueprint) *runtimeapi.LinuxContainerSecurityContext {
 	u := userOf(of, c)
 	s := &runtimeapi.LinuxContainerSecurityContext{
 		NamespaceOptions: namespaces(of), Privileged: isPrivileged(c), RunAsGroup: number(u.group),
-		SupplementalGroups: groups(of.Spec.SecurityContext),
-		Seccomp:            b.seccomp, Apparmor: apparmor(c.SecurityContext, of.Spec.SecurityContext),
+		SupplementalGroups: groups(of.Spec.SecurityContext), SupplementalGroupsPolicy: groupsPolicy(of.Spec.SecurityContext),
+		Seccomp: b.seccomp, Apparmor: apparmor(c.SecurityContext, of.Spec.SecurityContext),
 	}
 	switch {
 	case u.id != nil:

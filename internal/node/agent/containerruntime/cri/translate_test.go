@@ -190,6 +190,44 @@ func TestEphemeralContainerSeesTheProcessesOfItsTarget(t *testing.T) {
 	}
 }
 
+// TestStrictGroupsReachTheRuntime checks that a process gets the groups of the image unless its pod forbids it.
+func TestStrictGroupsReachTheRuntime(t *testing.T) {
+	merge, strict := corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict
+	for name, test := range map[string]struct {
+		of   *corev1.PodSecurityContext
+		want runtimeapi.SupplementalGroupsPolicy
+	}{
+		"no context": {nil, runtimeapi.SupplementalGroupsPolicy_Merge},
+		"no policy":  {&corev1.PodSecurityContext{}, runtimeapi.SupplementalGroupsPolicy_Merge},
+		"merge":      {&corev1.PodSecurityContext{SupplementalGroupsPolicy: &merge}, runtimeapi.SupplementalGroupsPolicy_Merge},
+		"strict":     {&corev1.PodSecurityContext{SupplementalGroupsPolicy: &strict}, runtimeapi.SupplementalGroupsPolicy_Strict},
+	} {
+		pod := aPod()
+		pod.Spec.SecurityContext = test.of
+		container := containerSecurity(blueprint{pod: pod, container: &pod.Spec.Containers[0]}).SupplementalGroupsPolicy
+		if sandbox := sandboxSecurity(pod).SupplementalGroupsPolicy; container != test.want || sandbox != test.want {
+			t.Errorf("%s: container %s, sandbox %s, want %s", name, container, sandbox, test.want)
+		}
+	}
+}
+
+// TestFeaturesAreThoseOfTheRuntime checks that a node promises what its runtime reports, and that a runtime too old to
+// report anything promises nothing: the node rejects pods that need it.
+func TestFeaturesAreThoseOfTheRuntime(t *testing.T) {
+	for name, test := range map[string]struct {
+		reported *runtimeapi.RuntimeFeatures
+		want     *corev1.NodeFeatures
+	}{
+		"old":      {nil, nil},
+		"without":  {&runtimeapi.RuntimeFeatures{}, &corev1.NodeFeatures{SupplementalGroupsPolicy: new(false)}},
+		"with all": {&runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}, &corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)}},
+	} {
+		if diff := cmp.Diff(test.want, featuresOf(&runtimeapi.StatusResponse{Features: test.reported})); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 func TestPrivilegedContainerHasNoMaskedPaths(t *testing.T) {
 	pod := aPod()
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
