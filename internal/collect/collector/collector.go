@@ -68,8 +68,8 @@ type Collector struct {
 	work    work
 	term    term
 	wholes  chan struct{} // a semaphore: one element for each decision that holds whole lists
-	singles *places       // for reads of claims one by one
-	several *places       // for reads of all claims of an object in wholes
+	places  *places
+	crew    crew
 }
 
 // immediateTries bounds how often a decision is repeated at once after a refused write. Then the
@@ -98,6 +98,12 @@ func (c *Collector) Run(ctx context.Context) {
 	defer func() { <-ended }() // it must not shut down the queue that the next Run opens
 	c.barrier.Open()
 	workers.Go(func() { c.barrier.Run(ctx) })
+	c.crew.begin(func() {
+		workers.Go(func() {
+			for c.next(ctx) && c.crew.isNeeded() {
+			}
+		})
+	})
 	for range c.config.Workers {
 		workers.Go(func() {
 			for c.next(ctx) {
@@ -136,7 +142,15 @@ func (c *Collector) next(ctx context.Context) bool {
 // Collect reconsiders one object: it decides, and carries out the decision.
 func (c *Collector) Collect(ctx context.Context, uid ownership.UID) Outcome {
 	c.state.refill()
+	isLent := false
+	ctx, visit := c.places.enter(ctx, uid, func() { isLent = true; c.crew.lend() })
 	err := c.untilCurrent(ctx, func() (ownership.Object, error) { return c.collect(ctx, uid) })
+	if invited := c.places.leave(visit); len(invited) > 0 {
+		c.queue.Add(invited...)
+	}
+	if isLent {
+		c.crew.back()
+	}
 	outcome := outcomeOf(err)
 	c.logFailure(ctx, uid, outcome)
 	return outcome

@@ -154,12 +154,10 @@ func New(api client.Interface, config Config) *Collector {
 		}
 	}
 	state.queue, state.stories = config.Queue, config.Stories
-	if config.Limiter != nil {
-		api = client.Limited(api, config.Limiter)
-	}
-	stats := &counters{}
+	stats, places := &counters{}, newPlaces(config.Clock)
+	api = countedAPI{api, stats}
 	c := &Collector{
-		api:      countedAPI{api, stats},
+		api:      limited(placedAPI{api, places}, config.Limiter),
 		config:   config,
 		queue:    config.Queue,
 		state:    state,
@@ -170,12 +168,18 @@ func New(api client.Interface, config Config) *Collector {
 		breaker:  newBreaker(config.Breaker, config.Clock),
 		journal:  journal{size: config.Records},
 		wholes:   make(chan struct{}, wholeAtOnce),
-		singles:  newPlaces(4, 16),
-		several:  newPlaces(1, wholeAtOnce),
+		places:   places,
 	}
 	c.barrier = barrier.New(barrier.Config{
-		Reader: c.api, Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,
+		Reader: limited(api, config.Limiter), Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,
 		Disabled: config.Barrier == Off, Blocked: c.reportBlocked,
 	})
 	return c
+}
+
+func limited(api client.Interface, limiter *pace.Limiter) client.Interface {
+	if limiter == nil {
+		return api
+	}
+	return client.Limited(api, limiter)
 }

@@ -15,7 +15,7 @@ import (
 type Next uint8
 
 const (
-	// Settled keys wait for an observation.
+	// Settled keys wait for an observation, or for a place (places.go).
 	Settled Next = iota
 	// Retry keys come back after their back-off.
 	Retry
@@ -49,6 +49,9 @@ func outcomeOf(err error) Outcome {
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 { // a server may suggest 0
 		return Outcome{Next: Later, After: time.Duration(seconds) * time.Second, Err: err}
+	}
+	if hasNoPlace(err) {
+		return Outcome{Next: Settled}
 	}
 	return Outcome{Next: Retry, Err: err}
 }

@@ -1,6 +1,7 @@
 package collector_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -14,65 +15,182 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// hangingKind is a kind whose reads hang.
-func hangingKind() ownership.Kind { return ownership.Kind{Group: "example.com", Kind: "Hanging"} }
+// hangingKind is a kind whose requests hang, or one of several.
+func hangingKind(i int) ownership.Kind {
+	return ownership.Kind{Group: "example.com", Kind: fmt.Sprint("Hanging", i)}
+}
 
-// hanging returns references to different owners of that kind.
-func hanging(name string, n int) []ownership.Reference {
+// hanging returns references to different owners of such a kind.
+func hanging(kind int, name string, n int) []ownership.Reference {
 	var owners []ownership.Reference
 	for i := range n {
-		one := fmt.Sprint(name, "-", i)
-		owners = append(owners, ownership.Reference{APIVersion: "example.com/v1", Kind: "Hanging", Name: one, UID: ownership.UID(one)})
+		one := fmt.Sprint(kind, "-", name, "-", i)
+		owners = append(owners, ownership.Reference{APIVersion: "example.com/v1", Kind: hangingKind(kind).Kind, Name: one, UID: ownership.UID(one)})
 	}
 	return owners
 }
 
-// L5: hundreds of objects name different owners of a kind whose reads hang. That delays nothing else: neither objects with one
-// owner, nor objects with many. When the kind answers, all are decided on, without a request too many.
-func TestL5_ReadsThatHangDelayOnlyTheirKind(t *testing.T) {
-	const objects, others = 200, 2000
-	for name, owners := range map[string]int{"one owner each": 1, "many owners each": manyOwners} {
+// garbage creates objects that have nothing to do with the hanging kinds: all but the last one with one owner.
+func garbage(s *apimodel.Server, n int) {
+	for i := range n {
+		s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: fmt.Sprint("other-", i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
+	}
+	var many []ownership.Reference
+	for i := range manyOwners {
+		many = append(many, absent(fmt.Sprint("many-", i)))
+	}
+	s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: "many", Owners: many})
+}
+
+// L5: hundreds of objects wait for requests of kinds that hang: reads of their owners, of which each has one or many, or
+// their own deletions. That delays nothing else by more than some seconds, also if there are fewer workers than such kinds,
+// neither objects with one owner, nor objects with many. When the kinds answer, all are decided on.
+func TestL5_RequestsThatHangDelayOnlyTheirKind(t *testing.T) {
+	const objects, others = 200, 500
+	for name, test := range map[string]struct {
+		workers, kinds, owners, dependents int // dependents: of each owner
+		verb                               string
+	}{
+		"one owner each":               {64, 1, 1, 1, "get"},
+		"one owner for three":          {64, 2, 1, 3, "get"},
+		"many owners each":             {64, 1, manyOwners, 1, "get"},
+		"many kinds":                   {64, 20, 1, 1, "get"},
+		"many kinds, with many owners": {64, 20, manyOwners, 1, "get"},
+		"fewer workers than kinds":     {4, 8, 1, 1, "get"},
+		"one worker":                   {1, 1, 1, 1, "get"},
+		"deletions":                    {64, 2, 1, 1, "delete"},
+		"deletions, fewer workers than such kinds": {4, 8, 1, 1, "delete"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			config := collector.Config{Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
+			config := collector.Config{Workers: test.workers, Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
 			running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
-				s.Serve(hangingKind(), ownership.Namespaced)
 				answers := make(chan struct{})
-				s.Inject(apimodel.Fault{Verb: "get", Kind: hangingKind(), Wait: answers})
-				pod := func(name string, owners ...ownership.Reference) {
-					s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: name, Owners: owners})
+				for kind := range test.kinds {
+					s.Serve(hangingKind(kind), ownership.Namespaced)
+					s.Inject(apimodel.Fault{Verb: test.verb, Kind: hangingKind(kind), Wait: answers})
 				}
 				for i := range objects {
-					pod(fmt.Sprint("hanging-", i), hanging(fmt.Sprint(i), owners)...)
+					kind, of := i%test.kinds, podKind
+					owners := hanging(kind, fmt.Sprint(i/test.kinds/test.dependents), test.owners)
+					if test.verb == "delete" {
+						of, owners = hangingKind(kind), []ownership.Reference{absent(fmt.Sprint("owner-", i))}
+					}
+					s.Create(ownership.Object{Kind: of, Namespace: space, Name: fmt.Sprint("hanging-", i), Owners: owners})
 				}
 				synctest.Wait()
-				for i := range others {
-					pod(fmt.Sprint("other-", i), absent(fmt.Sprint(i)))
-				}
-				var many []ownership.Reference
-				for i := range manyOwners {
-					many = append(many, absent(fmt.Sprint("many-", i)))
-				}
-				pod("many", many...)
-				time.Sleep(time.Second)
+				garbage(s, others)
+				// Workers may wait once for each kind, before that is known to hang.
+				time.Sleep(time.Duration(3+test.kinds) * pace.Patience)
 				synctest.Wait()
 				if got := s.Len(); got != objects {
-					t.Errorf("after a second, %d objects are left besides the %d that wait", got-objects, objects)
+					t.Errorf("%d objects are left besides the %d that wait", got-objects, objects)
 				}
 				close(answers)
 				time.Sleep(10 * time.Minute)
 				if got := s.Len(); got > 0 {
 					t.Errorf("%d objects are left although all owners are absent", got)
 				}
-				reads := 0
-				for _, r := range s.Requests() {
-					if r.Verb == "get" && r.Ref.Kind == hangingKind() {
-						reads++
-					}
-				}
-				if want := objects * owners; reads != want {
-					t.Errorf("%d reads, want one for each of %d claims", reads, want)
-				}
 			})
 		})
 	}
+}
+
+// L5: a kind whose requests have no answer until they are given up gets few of them, and they keep no worker.
+func TestL5_KindWithoutAnswersGetsFewRequests(t *testing.T) {
+	const objects, timeout, minutes = 200, time.Minute, 30
+	running(t, collector.Config{Workers: 4}, func(s *apimodel.Server, _ *collector.Collector) {
+		s.Serve(hangingKind(0), ownership.Namespaced)
+		s.Inject(apimodel.Fault{Verb: "delete", Kind: hangingKind(0), Err: context.DeadlineExceeded})
+		s.Before(func(r apimodel.Request) {
+			if r.Verb == "delete" && r.Ref.Kind == hangingKind(0) {
+				time.Sleep(timeout)
+			}
+		})
+		for i := range objects {
+			s.Create(ownership.Object{Kind: hangingKind(0), Namespace: space, Name: fmt.Sprint(i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
+		}
+		time.Sleep(minutes * timeout)
+		for range 2 { // also when the kind is known to hang
+			garbage(s, 50)
+			time.Sleep(pace.Patience / 2)
+			if got := s.Len(); got != objects {
+				t.Errorf("%d other objects are left", got-objects)
+			}
+		}
+		sent := 0
+		for _, r := range s.Requests() {
+			if r.Verb == "delete" && r.Ref.Kind == hangingKind(0) {
+				sent++
+			}
+		}
+		if most := 20 + 2*minutes; sent < minutes || sent > most {
+			t.Errorf("%d requests for the kind in %d minutes, want at most %d", sent, minutes, most)
+		}
+		s.Heal()
+		s.Before(func(apimodel.Request) {})
+		time.Sleep(time.Hour) // the longest back-off
+		if got := s.Len(); got > 0 {
+			t.Errorf("%d objects are left although the kind answers", got)
+		}
+	})
+}
+
+// L5: a kind whose answers always take longer than the collector's patience costs no request too many: neither the objects
+// that wait, nor their owners, are read again and again.
+func TestL5_SlowKindCostsNoMoreRequests(t *testing.T) {
+	for _, objects := range []int{50, 200} {
+		config := collector.Config{Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
+		running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
+			s.Serve(hangingKind(0), ownership.Namespaced)
+			s.Before(func(r apimodel.Request) {
+				if r.Verb == "get" && r.Ref.Kind == hangingKind(0) {
+					time.Sleep(pace.Patience + 100*time.Millisecond)
+				} else {
+					time.Sleep(time.Millisecond)
+				}
+			})
+			for i := range objects {
+				s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: fmt.Sprint("p-", i), Owners: hanging(0, fmt.Sprint(i), manyOwners)})
+			}
+			time.Sleep(time.Duration(objects) * time.Minute)
+			own, owners := 0, 0
+			for _, r := range s.Requests() {
+				switch {
+				case r.Verb == "get" && r.Ref.Kind == hangingKind(0):
+					owners++
+				case r.Verb == "get":
+					own++
+				}
+			}
+			if left := s.Len(); left > 0 || owners != objects*manyOwners || own > 3*objects {
+				t.Errorf("%d of %d objects are left after %d reads of owners and %d of objects", left, objects, owners, own)
+			}
+		})
+	}
+}
+
+// L5: a kind that hung, and answers again, is as fast as before: its objects do not wait for each other.
+func TestL5_KindThatAnswersAgainIsFast(t *testing.T) {
+	const objects = 1000
+	running(t, collector.Config{}, func(s *apimodel.Server, c *collector.Collector) {
+		s.Serve(hangingKind(0), ownership.Namespaced)
+		answers := make(chan struct{})
+		s.Inject(apimodel.Fault{Verb: "delete", Kind: hangingKind(0), Wait: answers})
+		s.Before(func(apimodel.Request) { time.Sleep(10 * time.Millisecond) })
+		for i := range objects {
+			s.Create(ownership.Object{Kind: hangingKind(0), Namespace: space, Name: fmt.Sprint(i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
+		}
+		time.Sleep(time.Minute)
+		if _, unfinished := c.Work(); len(unfinished) == 0 {
+			t.Error("nothing is said of the objects that wait")
+		}
+		close(answers)
+		time.Sleep(3 * time.Second)
+		if left := s.Len(); left > 0 {
+			t.Errorf("%d objects are left 3 seconds after the first answer", left)
+		}
+		if _, unfinished := c.Work(); len(unfinished) > 0 {
+			t.Errorf("unfinished: %q", unfinished)
+		}
+	})
 }

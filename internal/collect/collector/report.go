@@ -115,7 +115,7 @@ func (c *Collector) logFailure(ctx context.Context, uid ownership.UID, outcome O
 	switch {
 	case outcome.Next == Settled, ctx.Err() != nil:
 	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err), errors.As(outcome.Err, &refusedError{}),
-		pace.IsUnreachable(outcome.Err), pace.IsNotSent(outcome.Err), errors.As(outcome.Err, &slowKindError{}):
+		pace.IsUnreachable(outcome.Err), pace.IsNotSent(outcome.Err):
 		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", pace.Brief(outcome.Err))
 	default:
 		c.log.WarnContext(ctx, "not settled", "uid", string(uid), "after", outcome.After, "error", pace.Brief(outcome.Err))

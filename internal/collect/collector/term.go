@@ -40,6 +40,7 @@ func (c *Collector) isSearching() bool {
 func (c *Collector) beginTerm() {
 	c.barrier.NewEpoch()
 	c.work.forget()
+	c.places.forget()
 	c.queue.Add(c.state.beginTerm()...)
 }
 

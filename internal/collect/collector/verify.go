@@ -24,17 +24,16 @@ func (c *Collector) verify(ctx context.Context, uid ownership.UID, claims []owne
 		if !c.isListCheaper(at) {
 			continue
 		}
-		isRead, err := c.inPlace(c.singles, at.kind, uid, func() error { return c.readByList(ctx, uid, at) })
-		if !isRead || err == nil {
-			// A free place or the answers bring the object back, for the claims that are left.
-			return nil
+		err := c.readByList(ctx, uid, at)
+		if err == nil || hasNoPlace(err) {
+			// The answers, or a place, bring the object back, for the claims that are left.
+			return err
 		}
 		// Not every kind that can be read can be listed.
 	}
 	var failures []error
 	for _, claim := range claims[:min(len(claims), readsPerTry)] {
-		_, err := c.inPlace(c.singles, claim.Kind, uid, func() error { return c.readOnce(ctx, claim, uid) })
-		failures = append(failures, err)
+		failures = append(failures, c.readOnce(ctx, claim, uid))
 	}
 	return errors.Join(failures...)
 }
@@ -190,13 +189,10 @@ func (c *Collector) readOwner(ctx context.Context, claim ownership.Claim) (owner
 func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	var failures []error
 	for _, claim := range c.state.presumptions(owner) {
-		_, err := c.inPlace(c.singles, claim.Kind, owner, func() error {
-			needsRead, err := c.read(ctx, claim)
-			if needsRead {
-				err = errUnobserved
-			}
-			return err
-		})
+		needsRead, err := c.read(ctx, claim)
+		if needsRead {
+			err = errUnobserved
+		}
 		failures = append(failures, err)
 	}
 	return errors.Join(failures...)

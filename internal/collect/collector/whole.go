@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
@@ -28,11 +29,14 @@ func (busyError) Error() string {
 	return fmt.Sprintf("%d other objects with many owners are being decided on", wholeAtOnce)
 }
 
-// beginWhole takes one of the places for whole lists; the caller calls end.
-func (c *Collector) beginWhole() (end func(), err error) {
+// beginWhole takes one of the places for whole lists; the caller calls end. A decision that waits for an answer for long
+// gives it back earlier: then the places of the kind bound the lists.
+func (c *Collector) beginWhole(ctx context.Context) (end func(), err error) {
 	select {
 	case c.wholes <- struct{}{}:
-		return func() { <-c.wholes }, nil
+		end = sync.OnceFunc(func() { <-c.wholes })
+		c.places.lend(ctx, end)
+		return end, nil
 	default:
 		return nil, busyError{}
 	}
@@ -52,11 +56,12 @@ func (c *Collector) examine(ctx context.Context, facts verdict.Facts) (examined,
 	if len(facts.Missing()) == 0 {
 		return examined{facts: facts}, nil
 	}
-	end, err := c.beginWhole()
+	end, err := c.beginWhole(ctx)
 	if err != nil {
 		return examined{facts: facts}, err
 	}
 	defer end()
+	defer c.places.holdWhole(ctx)()
 	e := examined{facts: facts}
 	if facts.Object.MoreOwners > 0 {
 		e, err = c.readWhole(ctx, facts.Object)
@@ -83,7 +88,7 @@ func (c *Collector) readWhole(ctx context.Context, self ownership.Object) (exami
 		}
 		e, ok := c.state.gatherWhole(epoch, now, answers)
 		if open := unverified(e.facts); ok && len(open) > 0 {
-			if err := c.readClaims(ctx, now.UID, open, answers); err != nil {
+			if err := c.readClaims(ctx, open, answers); err != nil {
 				return e, err
 			}
 			e, ok = c.state.gatherWhole(epoch, now, answers)
@@ -111,14 +116,10 @@ func unverified(f verdict.Facts) []ownership.Claim {
 
 // readClaims reads owners live, as verify does, and adds the answers. It reads all at once: nothing keeps some of the
 // answers until the object is reconsidered.
-func (c *Collector) readClaims(ctx context.Context, uid ownership.UID, claims []ownership.Claim, answers map[ownership.Claim]ownership.Answer) error {
+func (c *Collector) readClaims(ctx context.Context, claims []ownership.Claim, answers map[ownership.Claim]ownership.Answer) error {
 	for _, at := range placesOf(claims) {
-		isRead, err := c.inPlace(c.several, at.kind, uid, func() error { return c.readPlace(ctx, at, answers) })
-		switch {
-		case err != nil:
+		if err := c.readPlace(ctx, at, answers); err != nil {
 			return err
-		case !isRead:
-			return slowKindError{at.kind}
 		}
 	}
 	return nil
@@ -212,14 +213,7 @@ func (c *Collector) readDependent(ctx context.Context, owner ownership.Object, u
 		case o.Presence == ownership.Present, o.Presence == ownership.Unknown && owner.Phase == ownership.Orphaning:
 			return version, true, nil // see ownership.Graph.Orphans
 		case o.Presence == ownership.Unknown && o.Obstacle == ownership.Verifiable:
-			isThere := false
-			isRead, err := c.inPlace(c.several, o.Claim.Kind, owner.UID, func() (err error) {
-				_, isThere, err = c.readOwner(ctx, o.Claim)
-				return err
-			})
-			if !isRead {
-				err = slowKindError{o.Claim.Kind}
-			}
+			_, isThere, err := c.readOwner(ctx, o.Claim)
 			if err != nil || isThere {
 				return version, isThere, err // a claim on the owner in another group
 			}

@@ -90,6 +90,7 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 	for _, p := range c.breaker.pauses() {
 		unfinished = append(unfinished, "deletions of "+p.Kind+" are paused")
 	}
+	unfinished = append(unfinished, c.places.describe()...)
 	c.work.mu.Lock()
 	defer c.work.mu.Unlock()
 	var retries []string

@@ -190,7 +190,7 @@ func (c *Collector) detach(ctx context.Context, epoch int, owner ownership.Objec
 		return dependent, nil
 	}
 	if dependent.MoreOwners > 0 {
-		end, err := c.beginWhole()
+		end, err := c.beginWhole(ctx)
 		if err != nil {
 			return dependent, err
 		}

@@ -20,14 +20,20 @@ import (
 	"time"
 )
 
-// Limiter bounds the requests under way. It is safe for concurrent use.
+// Patience is how long a request may wait for its answer before others no longer wait for it: it gives back its turn at
+// the Limiter, and the worker that it keeps busy.
+const Patience = time.Second
+
+// Limiter bounds the requests under way. Those without an answer within Patience do not count, but for its most: a server
+// may be slow as a whole. It is safe for concurrent use.
 type Limiter struct {
 	now func() time.Time
 
 	mu       sync.Mutex
 	window   window          // guarded by mu, and so is all below
 	limit    int             // the last result of window
-	underWay int             // never more than limit was when the last one began
+	underWay int             // without those that are lent; never more than limit was when the last one began
+	lent     int             // requests that do not count any more
 	queue    []chan struct{} // the waiting requests, first come first served; closed to let one begin
 }
 
@@ -45,7 +51,49 @@ func (l *Limiter) Begin(ctx context.Context) (end func(refused bool), err error)
 		return nil, err
 	}
 	began := l.now()
-	return func(refused bool) { l.leave(l.now().Sub(began), refused) }, nil
+	r := &turn{limiter: l}
+	r.timer = time.AfterFunc(Patience, r.lend)
+	return func(refused bool) { r.end(min(l.now().Sub(began), Patience), refused) }, nil
+}
+
+// turn is the turn of one request.
+type turn struct {
+	limiter *Limiter
+	timer   *time.Timer
+	isLent  bool // guarded by limiter.mu, and so is hasEnded
+
+	hasEnded bool
+}
+
+// lend lets another request begin before this one has ended.
+func (t *turn) lend() {
+	l := t.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.hasEnded || l.lent >= int(l.window.max) {
+		return
+	}
+	t.isLent = true
+	l.lent++
+	l.underWay--
+	l.admitLocked()
+}
+
+// end ends the request. A latency above Patience counts as that: the answers of one kind that hangs do not make the limit of
+// all lower and lower.
+func (t *turn) end(latency time.Duration, refused bool) {
+	t.timer.Stop()
+	l := t.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.hasEnded = true
+	l.limit = l.window.answer(latency, refused)
+	if t.isLent {
+		l.lent--
+	} else {
+		l.underWay--
+	}
+	l.admitLocked()
 }
 
 func (l *Limiter) enter(ctx context.Context) error {
@@ -81,14 +129,6 @@ func (l *Limiter) giveUp(ctx context.Context, turn chan struct{}) error {
 	l.underWay--
 	l.admitLocked()
 	return ctx.Err()
-}
-
-func (l *Limiter) leave(latency time.Duration, refused bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.limit = l.window.answer(latency, refused)
-	l.underWay--
-	l.admitLocked()
 }
 
 // admitLocked lets waiting requests begin, as many as the limit allows.

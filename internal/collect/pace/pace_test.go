@@ -105,7 +105,7 @@ func TestBoundsWhatIsUnderWay(t *testing.T) {
 				underWay++
 				most = max(most, underWay)
 				mu.Unlock()
-				time.Sleep(time.Second)
+				time.Sleep(Patience / 2)
 				mu.Lock()
 				underWay--
 				mu.Unlock()
@@ -127,7 +127,7 @@ func TestGivesUpWithItsContext(t *testing.T) {
 		l := New(2, 2, time.Now)
 		first, _ := l.Begin(t.Context())
 		second, _ := l.Begin(t.Context())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), Patience/2)
 		defer cancel()
 		if _, err := l.Begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v", err)
@@ -139,6 +139,37 @@ func TestGivesUpWithItsContext(t *testing.T) {
 			if _, err := l.Begin(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// TestRequestsThatHangKeepNoTurn checks that requests without an answer give their turns to others, and that these are
+// bounded, too: a server may be slow as a whole. Answers that come late do not make the limit lower.
+func TestRequestsThatHangKeepNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const start, most = 4, 8
+		l := New(start, most, time.Now)
+		var hanging []func(bool)
+		begin := func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), Patience+time.Millisecond)
+			defer cancel()
+			end, err := l.Begin(ctx)
+			if err == nil {
+				hanging = append(hanging, end)
+			}
+			return err == nil
+		}
+		for begin() {
+			synctest.Wait()
+		}
+		if got := len(hanging); got != start+most {
+			t.Errorf("%d requests that hang are under way, want %d", got, start+most)
+		}
+		for _, end := range hanging {
+			end(false)
+		}
+		if l.underWay != 0 || l.lent != 0 || l.Limit() < start {
+			t.Errorf("%d under way, %d lent, limit %d", l.underWay, l.lent, l.Limit())
 		}
 	})
 }
