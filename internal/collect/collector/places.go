@@ -179,7 +179,7 @@ func (p *places) describe() (waiting []string) {
 	defer p.mu.Unlock()
 	for g, k := range p.kinds {
 		if len(k.waiting) > 0 {
-			waiting = append(waiting, fmt.Sprintf("%s: %d objects wait for other requests", g.kind, len(k.waiting)))
+			waiting = append(waiting, fmt.Sprintf("objects that wait for other requests for %s: %d", g.kind, len(k.waiting)))
 		}
 	}
 	slices.Sort(waiting)
