@@ -1,11 +1,14 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,46 +18,48 @@ import (
 )
 
 const (
-	// verifyWithin bounds VerifyHistory.
-	verifyWithin = 15 * time.Second
+	// answerWithin bounds each request of VerifyHistory, as all others: the server's own limit is not longer.
+	answerWithin = 60 * time.Second
+	// nextAfter is how long VerifyHistory waits for the revision of one kind before it requests that of another one, too.
+	nextAfter = 5 * time.Second
+	// foreignWithin bounds the requests for kinds of other servers, unless the server is slow.
+	foreignWithin = 3 * time.Second
 	// verifiedAtOnce is the number of its concurrent requests.
 	verifiedAtOnce = 8
 	// mostUnreadable is the number of kinds that are tried until the server gives the revision of one.
 	mostUnreadable = 4
 )
 
-// errRelisted means that a kind was listed anew while its history was compared.
-var errRelisted = errors.New("the kind is listed anew")
+var (
+	// errRelisted means that a kind was listed anew while its history was compared.
+	errRelisted = errors.New("the kind is listed anew")
+	// errNoFormerLists means that the server has no lists of former revisions.
+	errNoFormerLists = errors.New("the server has no lists of former revisions")
+)
 
 // VerifyHistory compares the server with what was observed, after an outage (R4): a backup may have been restored, and
 // the watches continue only after a back-off. If the server does not know the history up to the last observation,
-// another epoch begins. An error means that the server gave no answer, or is not ready to give one.
+// another epoch begins. An error means that the server gave no answer, or is not ready to give one. The last answer is
+// one that shows the history.
 //
 // One kind is enough if no other was observed up to a higher revision: most servers count the changes of all kinds
-// together.
+// together. A kind with a higher revision is of another server, behind an APIService, or of one that was put back. If it
+// gives no answer, it holds nothing up: its history is doubted, with another epoch.
 func (f *Feed) VerifyHistory(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, verifyWithin)
-	defer cancel()
 	all, isListing := f.observed()
 	if len(all) == 0 {
 		return isListing.beginEpoch() // there is nothing to compare the server with
 	}
-	reference, now, err := firstReadable(ctx, all)
+	began := f.clock.Now()
+	reference, now, err := f.firstReadable(ctx, all[:min(len(all), mostUnreadable)])
 	if err != nil || now == 0 {
 		return err
 	}
-	if err := reference.from.verify(ctx, highestOf(all, now), now); err != nil {
+	foreign := slices.DeleteFunc(slices.Clone(all), func(o observed) bool { return o.revision <= now || o.from == reference.from })
+	if err := compareForeign(ctx, min(answerWithin, max(foreignWithin, 2*f.clock.Since(began))), foreign); err != nil {
 		return err
 	}
-	return pace.Each(verifiedAtOnce, all, func(o observed) error {
-		if o.revision <= now {
-			return nil
-		}
-		if _, err := o.from.compare(ctx, o.revision); err != nil && (pace.IsUnreachable(err) || ctx.Err() != nil || errors.Is(err, errRelisted)) {
-			return err
-		}
-		return nil // the server behind an APIService may be away for long
-	})
+	return reference.from.verify(ctx, highestOf(all, now), now)
 }
 
 // observed is a kind that was observed up to a revision; 0 if the revision is no number.
@@ -63,7 +68,8 @@ type observed struct {
 	revision uint64
 }
 
-// observed returns the kinds of which there was a complete list, namespaces first, and one of those that are listed.
+// observed returns the kinds of which there was a complete list, the most suitable ones for a comparison first, and one of
+// those that are listed.
 func (f *Feed) observed() (all []observed, isListing *source) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -77,27 +83,136 @@ func (f *Feed) observed() (all []observed, isListing *source) {
 		}
 		m.mu.Unlock()
 	}
-	if i := slices.IndexFunc(all, func(o observed) bool { return o.from.store.kind == namespaceKind }); i > 0 {
-		all[0], all[i] = all[i], all[0]
-	}
+	slices.SortStableFunc(all, func(a, b observed) int { return cmp.Compare(a.rank(), b.rank()) })
 	return all, isListing
 }
 
-// firstReadable returns a kind whose current revision the server gives; the revision is 0 if it gives none of the first kinds.
-func firstReadable(ctx context.Context, all []observed) (_ observed, now uint64, err error) {
-	var failed error
-	for _, o := range all[:min(len(all), mostUnreadable)] {
-		now, err := o.from.compare(ctx, o.revision)
-		switch {
-		case err == nil && now > 0:
-			return o, now, nil
-		case pace.IsUnreachable(err) || ctx.Err() != nil || errors.Is(err, errRelisted):
-			return observed{}, 0, err
-		case err != nil:
-			failed = err
+// Ranks of kinds as references for a comparison.
+const (
+	rankNamespaces = iota
+	rankCore       // no other server has kinds of the core group
+	rankForeign    // an APIService may lead to another server, and many clusters keep Events in a store of their own
+)
+
+func (o observed) rank() int {
+	switch kind := o.from.store.kind; {
+	case kind == namespaceKind:
+		return rankNamespaces
+	case kind.Group == "" && kind.Kind != "Event":
+		return rankCore
+	}
+	return rankForeign
+}
+
+// reading is the current revision of a kind.
+type reading struct {
+	of  observed
+	now uint64 // 0: it cannot be compared
+	err error
+}
+
+// firstReadable returns a kind whose current revision the server gives; the revision is 0 if it gives none of the kinds.
+// It requests the revision of the next kind when one has failed, and also while one hangs if both are of the same server.
+func (f *Feed) firstReadable(ctx context.Context, kinds []observed) (_ observed, now uint64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	readings, pending := make(chan reading, len(kinds)), 0
+	start := func() {
+		go func(o observed) { readings <- o.read(ctx) }(kinds[0])
+		kinds = kinds[1:]
+		pending++
+	}
+	for len(kinds) > 0 || pending > 0 {
+		if pending == 0 {
+			start()
+		}
+		select {
+		case <-f.isLate(kinds):
+			start()
+		case r := <-readings:
+			pending--
+			switch {
+			case r.err == nil && r.now > 0:
+				return r.of, r.now, nil
+			case pace.IsUnreachable(r.err) || ctx.Err() != nil || errors.Is(r.err, errRelisted):
+				return observed{}, 0, r.err
+			case r.err != nil:
+				err = r.err
+			}
 		}
 	}
-	return observed{}, 0, failed
+	return observed{}, 0, err
+}
+
+// isLate returns a channel that gets an element when the next kind is read beside those that hang; nil if none is.
+func (f *Feed) isLate(next []observed) <-chan time.Time {
+	if len(next) == 0 || next[0].rank() == rankForeign {
+		return nil
+	}
+	return f.clock.After(nextAfter)
+}
+
+// read compares the revision of a kind.
+func (o observed) read(ctx context.Context) reading {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	now, err := o.from.compare(ctx, o.revision)
+	return reading{o, now, err}
+}
+
+// doubt is a kind that gave no answer.
+type doubt struct {
+	of     *source
+	before reached
+	err    error
+}
+
+// compareForeign compares kinds of other servers, all of them within a time. Another epoch begins if one gives no answer,
+// unless nothing of it was believed since the last time.
+func compareForeign(ctx context.Context, within time.Duration, kinds []observed) error {
+	limited, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	var mu sync.Mutex
+	var doubts []doubt // guarded by mu
+	err := pace.Each(verifiedAtOnce, kinds, func(o observed) error {
+		before := o.from.reached(ctx)
+		if o.from.monitor.isDoubted(before) {
+			return nil
+		}
+		_, err := o.from.compare(limited, o.revision)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, errRelisted):
+			return err
+		case err != nil:
+			mu.Lock()
+			defer mu.Unlock()
+			doubts = append(doubts, doubt{o.from, before, err})
+		}
+		return nil
+	})
+	if err != nil || len(doubts) == 0 {
+		return err
+	}
+	return beginDoubting(ctx, doubts)
+}
+
+// beginDoubting begins another epoch because kinds gave no answer. One is enough for all of them.
+func beginDoubting(ctx context.Context, doubts []doubt) error {
+	if !slices.ContainsFunc(doubts, func(d doubt) bool { return d.of.store.doubt() }) {
+		return errRelisted
+	}
+	for _, d := range doubts {
+		d.of.monitor.doubt(d.before)
+		d.of.log.WarnContext(ctx, "a kind cannot be compared after an outage; what was known of absent owners is verified again",
+			"kind", d.of.store.kind.String(), "error", pace.Brief(d.err))
+	}
+	return nil
+}
+
+// reached returns how much is known of the kind. The number of answers is 0 outside of a verification of package pace.
+func (s *source) reached(ctx context.Context) reached {
+	gvr := s.monitor.resource.gvr
+	return reached{s.monitor.reached(), pace.Answers(ctx, gvr.Group, gvr.Resource)}
 }
 
 // highestOf returns the highest observed revision that the server may know.
@@ -118,7 +233,7 @@ func (s *source) compare(ctx context.Context, before uint64) (now uint64, err er
 	case isRefused(err):
 		return 0, nil
 	case err != nil:
-		return 0, err
+		return 0, fmt.Errorf("read the revision of %s: %w", s.store.kind, err)
 	}
 	now = numberOf(list.ResourceVersion)
 	if now > 0 && now < before {
@@ -129,30 +244,40 @@ func (s *source) compare(ctx context.Context, before uint64) (now uint64, err er
 }
 
 // verify begins another epoch if the server no longer knows an observed revision, as after a backup that was restored with
-// its revisions raised.
+// its revisions raised. Its last answer shows the history, whether the server has lists of former revisions or not.
 func (s *source) verify(ctx context.Context, observed, now uint64) error {
-	hasForgotten, err := s.hasForgotten(ctx, strconv.FormatUint(observed, 10))
-	if !hasForgotten {
+	limited, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	hasForgotten, err := s.hasForgotten(limited, strconv.FormatUint(observed, 10))
+	switch {
+	case errors.Is(err, errNoFormerLists):
+		again, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		_, err = s.compare(again, now)
+		return err
+	case !hasForgotten:
 		return err
 	}
 	s.log.WarnContext(ctx, "the server does not know the observed history", "kind", s.store.kind.String(), "from", observed, "to", now)
 	return s.beginEpoch()
 }
 
-// hasForgotten reports whether the server no longer knows a revision. An error means that it gave no answer, or is not
-// ready to give one.
+// hasForgotten reports whether the server no longer knows a revision. An error means that it gave no answer, is not ready
+// to give one, or has no lists of former revisions.
 func (s *source) hasForgotten(ctx context.Context, revision string) (bool, error) {
 	if revision == "0" {
-		return false, nil
+		return false, errNoFormerLists
 	}
 	_, err := s.client.List(ctx, metav1.ListOptions{Limit: 1, ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	switch {
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return true, nil
 	case isRefused(err), apierrors.IsInternalError(err):
-		return false, nil // not all servers have lists of a former revision
+		return false, errNoFormerLists
+	case err != nil:
+		return false, fmt.Errorf("list %s at an observed revision: %w", s.store.kind, err)
 	}
-	return false, err
+	return false, nil
 }
 
 // beginEpoch begins another epoch.

@@ -40,6 +40,13 @@ type monitor struct {
 	heard    time.Time // when the last part of a list came
 	revision string    // how far the watch has come
 	resuming bool      // the next list is skipped: the watch continues from revision
+	doubted  reached   // when the history of the kind was doubted for the last time
+}
+
+// reached is how much is known of a kind.
+type reached struct {
+	revision string // of its watch
+	answers  int    // to its requests
 }
 
 func newMonitor(r resource, client metadata.Interface, clock clock.WithTicker, changed chan<- struct{}) *monitor {
@@ -162,6 +169,20 @@ func (m *monitor) reached() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.revision
+}
+
+// doubt records that the history of the kind is doubted, and how much was known of it before.
+func (m *monitor) doubt(before reached) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.doubted = before
+}
+
+// isDoubted reports whether nothing more is known of the kind than when it was doubted.
+func (m *monitor) isDoubted(now reached) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.doubted == now
 }
 
 // lists records the request for a list. If it is not the first list, and no request failed for another

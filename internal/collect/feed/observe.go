@@ -276,6 +276,9 @@ func (s *store) newEpoch() bool {
 	})
 }
 
+// doubt begins another epoch, without lists: the history may have changed. It reports whether the store is open.
+func (s *store) doubt() bool { return s.pass(s.sink.NewEpoch) }
+
 // announce requests a new discovery, if objects of this kind define other kinds.
 func (s *store) announce() {
 	if definesKinds(s.kind) {

@@ -9,13 +9,9 @@ import (
 	"time"
 )
 
-const (
-	// longSilence is how long requests may wait without any answer before the server counts as doubtful: its machine may
-	// have been put back to an earlier state, and connections that were being opened lead to that state.
-	longSilence = 3 * time.Second
-	// verifyingSilence is the same while the server is verified: a slow server must be verified some time, too.
-	verifyingSilence = 10 * time.Second
-)
+// longSilence is how long requests may wait without any answer before the server counts as doubtful: its machine may have
+// been put back to an earlier state, and connections that were being opened lead to that state.
+const longSilence = 3 * time.Second
 
 // errUnverified means that the server may not be the observed one.
 var errUnverified = errors.New("the server was not verified after an outage")
@@ -155,29 +151,27 @@ func (r *Reach) isVerified() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.noteSilenceLocked()
-	return r.verified == r.outages
+	return r.verified == r.counted
 }
 
 // begin records that a request begins.
-func (r *Reach) begin() {
+func (r *Reach) begin(request *http.Request) sentRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := r.clock.Now()
 	if r.pending == 0 {
-		r.heard = r.clock.Now()
+		r.heard = now
 	}
 	r.pending++
+	return sentRequest{kindOf(request.URL.Path), r.partOf(request), now, r.slowest}
 }
 
-// noteSilenceLocked counts an outage if requests have waited for long and none was answered. It is called before each answer
-// counts.
+// noteSilenceLocked counts a silence if requests have waited for long and none was answered. It is called before each
+// answer counts, and before a request without one ends.
 func (r *Reach) noteSilenceLocked() {
-	limit := longSilence
-	if len(r.verifying) > 0 {
-		limit = verifyingSilence
-	}
 	now := r.clock.Now()
-	if r.pending > 0 && now.Sub(r.heard) > limit {
-		r.outages++
+	if r.pending > 0 && now.Sub(r.heard) > longSilence {
+		r.counted.silences++
 		r.heard = now
 	}
 }

@@ -178,7 +178,9 @@ func TestSlowServersAreVerified(t *testing.T) {
 			t.Fatal(err)
 		}
 		verifications := 0
-		err := reach.Await(t.Context(), func(ctx context.Context) error {
+		bounded, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		err := reach.Await(bounded, func(ctx context.Context) error {
 			if verifications++; verifications > 3 {
 				return errors.New("it is verified again and again")
 			}

@@ -29,8 +29,8 @@ type Reach struct {
 	since    time.Time     // when the server could not be reached for the first time; zero while it can; guarded by mu, as all below
 	back     chan struct{} // closed when it can be reached again; nil while it can
 	probed   time.Time     // when Wait let a request through
-	outages  int           // how often the server could not be reached, so far
-	verified int           // the outages after which it was verified
+	counted  breaks        // so far
+	verified breaks        // after which the server was verified
 	failure  error         // of the last try to verify it; nil after a success
 	told     time.Time     // when that was logged
 	failed   int           // requests since the outage was logged
@@ -38,13 +38,15 @@ type Reach struct {
 	isLogged bool          // whether this one was
 	pending  int           // requests without an answer
 	heard    time.Time     // when the last answer came, or the first pending request began
+	slowest  time.Duration // of the answers since the server was verified
+	kinds    map[string]answers
 
 	verifying chan struct{} // has an element while a caller of Await verifies
 }
 
 // NewReach returns the Reach of a server that can be reached.
 func NewReach(log *slog.Logger, clock clock.WithTicker) *Reach {
-	return &Reach{log: log, clock: clock, verifying: make(chan struct{}, 1)}
+	return &Reach{log: log, clock: clock, kinds: make(map[string]answers), verifying: make(chan struct{}, 1)}
 }
 
 // UnreachableError means that a request got no answer.
@@ -72,13 +74,13 @@ type reaching struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t reaching) RoundTrip(request *http.Request) (*http.Response, error) {
-	t.reach.begin()
+	sent := t.reach.begin(request)
 	response, err := guardOf(request, t.reach).send(t.next, request)
 	switch {
 	case err == nil:
-		t.reach.answered()
+		t.reach.answered(sent, response.StatusCode)
 		if isFromElsewhere(request, response) {
-			t.reach.doubt()
+			t.reach.doubt(sent)
 		}
 	case IsNotSent(err):
 		t.reach.abandoned()
@@ -87,8 +89,8 @@ func (t reaching) RoundTrip(request *http.Request) (*http.Response, error) {
 		err = UnreachableError{err}
 	default:
 		t.reach.abandoned()
-		if errors.Is(request.Context().Err(), context.DeadlineExceeded) {
-			t.reach.doubt() // the network may swallow requests
+		if errors.Is(request.Context().Err(), context.DeadlineExceeded) && t.reach.isUnexpected(sent) {
+			t.reach.doubt(sent) // the network may swallow requests
 		}
 	}
 	return response, err
@@ -107,9 +109,10 @@ func isFromElsewhere(request *http.Request, response *http.Response) bool {
 // WrappedRoundTripper implements net.RoundTripperWrapper.
 func (t reaching) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-func (r *Reach) answered() {
+func (r *Reach) answered(sent sentRequest, status int) {
 	r.mu.Lock()
 	r.noteSilenceLocked()
+	r.noteAnswerLocked(sent, status)
 	r.pending--
 	r.heard = r.clock.Now()
 	since, failed, isLogged := r.since, r.failed, r.isLogged
@@ -127,14 +130,19 @@ func (r *Reach) answered() {
 func (r *Reach) abandoned() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.noteSilenceLocked()
 	r.pending--
 }
 
-// doubt counts an outage in which something has answered, or nothing has failed.
-func (r *Reach) doubt() {
+// doubt counts an outage in which something has answered, or nothing has failed. The result of a verification says enough
+// about its own requests.
+func (r *Reach) doubt(sent sentRequest) {
+	if sent.part != nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.outages++
+	r.counted.outages++
 }
 
 func (r *Reach) refused(err error) {
@@ -152,7 +160,7 @@ func (r *Reach) count() (since time.Time, failed int, isDue bool) {
 	r.pending--
 	if r.since.IsZero() {
 		r.since, r.probed, r.back = now, now, make(chan struct{})
-		r.outages++
+		r.counted.outages++
 	}
 	r.failed++
 	if !r.logged.IsZero() && now.Sub(r.logged) < outagePeriod {
@@ -188,9 +196,10 @@ func (r *Reach) Wait(ctx context.Context) error {
 }
 
 // Await is Wait. After an outage, verify is called before any caller returns: another state, or another server, may
-// answer. It is called again as long as it returns an error, once every probePeriod if the server answers.
+// answer. It is called again as long as it returns an error, once every probePeriod if the server answers. It sends its
+// requests with the context that it gets, the most conclusive one last.
 func (r *Reach) Await(ctx context.Context, verify func(context.Context) error) error {
-	for r.unverified() != 0 {
+	for !r.hasVerifiedAll() {
 		if err := r.Wait(ctx); err != nil {
 			return err
 		}
@@ -201,14 +210,11 @@ func (r *Reach) Await(ctx context.Context, verify func(context.Context) error) e
 	return ctx.Err()
 }
 
-// unverified returns the number of outages so far if the server was not verified after the last one, and else 0.
-func (r *Reach) unverified() int {
+// hasVerifiedAll reports whether the server was verified after the last break.
+func (r *Reach) hasVerifiedAll() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.verified == r.outages {
-		return 0
-	}
-	return r.outages
+	return r.verified == r.counted
 }
 
 // verify calls verify, unless another caller has done it meanwhile. It returns the error of ctx.
@@ -219,15 +225,15 @@ func (r *Reach) verify(ctx context.Context, verify func(context.Context) error) 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	outages := r.unverified()
-	if outages == 0 {
+	v := r.beginVerification()
+	if v == nil {
 		return nil
 	}
-	err := verify(ctx)
+	err := verify(context.WithValue(ctx, verificationKey{}, v))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if r.hasVerified(outages, err) && !IsUnreachable(err) {
+	if r.endVerification(v, err) && !IsUnreachable(err) {
 		r.log.WarnContext(ctx, "the history of the server cannot be verified after an outage; nothing is collected until then", "error", Brief(err))
 	}
 	if err != nil && !IsUnreachable(err) {
@@ -237,23 +243,6 @@ func (r *Reach) verify(ctx context.Context, verify func(context.Context) error) 
 		}
 	}
 	return ctx.Err()
-}
-
-// hasVerified records how a try to verify the server has ended, after a number of outages. It reports whether a failure must
-// be logged.
-func (r *Reach) hasVerified(outages int, err error) (isDue bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failure = err
-	if err == nil {
-		r.verified = outages // not of an outage that has begun meanwhile
-		return false
-	}
-	if now := r.clock.Now(); r.told.IsZero() || now.Sub(r.told) >= outagePeriod {
-		r.told = now
-		return true
-	}
-	return false
 }
 
 // Unverified returns the error of the last try to verify the server after an outage; nil if it has succeeded.

@@ -39,10 +39,15 @@ func csiNodes() registry.Resource {
 }
 
 func validateNode(n *storagev1.CSINode) field.ErrorList {
-	drivers := field.NewPath("spec", "drivers")
-	return append(
-		validate.Each(n.Spec.Drivers, drivers, validateNodeDriver),
-		validate.NoDuplicates(n.Spec.Drivers, drivers, func(d storagev1.CSINodeDriver) string { return d.Name }, "name")...)
+	named := map[string]bool{}
+	return validate.Each(n.Spec.Drivers, field.NewPath("spec", "drivers"), func(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
+		errs := validateNodeDriver(d, at)
+		if named[d.Name] { // also an empty name, as upstream
+			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
+		}
+		named[d.Name] = true
+		return errs
+	})
 }
 
 func validateNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
