@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
@@ -70,10 +73,39 @@ type unusedDeletion struct {
 	s       Streams
 	client  metadata.Interface
 
+	clock   clock.Clock
+	again   time.Time // a busy server has asked to repeat the DELETE then
 	target  *inventory.Object
 	label   string          // of the object while the command waits: unused, or none if its resource has a default mode
 	deleted *preview.Report // the preview of the deletion; nil before the DELETE has succeeded
 	lost    error           // of a DELETE without an answer: the object may be deleted
+}
+
+// unrepeated is a transport that passes on the answer to a DELETE for which the server is too busy. client-go would repeat the
+// DELETE without a look at the users of the object, and return the end of the time for a write instead.
+type unrepeated struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t unrepeated) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(request)
+	if err == nil && request.Method == http.MethodDelete {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
+}
+
+// WrappedRoundTripper implements net.RoundTripperWrapper.
+func (t unrepeated) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// clientWithoutRepeats returns a client that sends each DELETE once.
+func clientWithoutRepeats(config *rest.Config) (metadata.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unrepeated{next} })
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return client, nil
 }
 
 func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams) error {
@@ -94,9 +126,9 @@ func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams)
 	if err != nil {
 		return err
 	}
-	d := &unusedDeletion{command: c, flags: &f, args: args, s: s}
-	if d.client, err = metadata.NewForConfig(config); err != nil {
-		return fmt.Errorf("make a client: %w", err)
+	d := &unusedDeletion{command: c, flags: &f, args: args, s: s, clock: clock.RealClock{}}
+	if d.client, err = clientWithoutRepeats(config); err != nil {
+		return err
 	}
 	first, err := f.predict(ctx, args, s)
 	if err != nil {
@@ -149,6 +181,9 @@ func (d *unusedDeletion) undone(ctx context.Context, report cascade.Report, err 
 
 // try deletes the object if a new preview has no more objects than --max. It is an ask.Attempt.
 func (d *unusedDeletion) try() (refused string, err error) {
+	if err := d.awaitServer(d.command.Context()); err != nil {
+		return "", err
+	}
 	predicted, err := d.flags.predict(d.command.Context(), d.args, d.s)
 	if err != nil {
 		return "", err
@@ -182,6 +217,20 @@ func (d *unusedDeletion) try() (refused string, err error) {
 	return "", nil
 }
 
+// awaitServer waits until the time that a busy server has named.
+func (d *unusedDeletion) awaitServer(ctx context.Context) error {
+	wait := d.again.Sub(d.clock.Now())
+	if wait <= 0 {
+		return nil
+	}
+	select {
+	case <-d.clock.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // rootOf returns the requested object of a preview of one object.
 func rootOf(r preview.Report) *preview.ObjectReport {
 	for n := range r.Objects {
@@ -200,6 +249,10 @@ func (d *unusedDeletion) refusal(err error) (refused string, failed error) {
 		d.lost = err
 	case refusal.ServerAnswers(err, apierrors.IsConflict):
 		return "it has changed since it was read", nil
+	case refusal.ServerAnswers(err, apierrors.IsTooManyRequests):
+		seconds, _ := apierrors.SuggestsClientDelay(err)
+		d.again = d.clock.Now().Add(time.Duration(seconds) * time.Second)
+		return "the server is busy, and is asked again: " + err.Error(), nil
 	case isRefusal && r.By == refusal.ByProtection && strings.Contains(r.Message, "a policy cannot look up"):
 		return "", fmt.Errorf("the policy of this server refuses mode %s whether the object is in use or not: it needs the webhook, see docs/protect.md: %w", protection.Unused, err)
 	case isRefusal && r.By == refusal.ByProtection:

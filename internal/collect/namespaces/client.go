@@ -7,8 +7,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
@@ -44,6 +46,8 @@ func NewForConfig(config *rest.Config, options Options) (*Controller, error) {
 	config = lifecycle.Completed(config)
 	config.Wrap(auditreason.MarkCascade)
 	config.Wrap(pace.Conditional)
+	contact := newContact(clock.RealClock{})
+	config.Wrap(contact.wrap)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
@@ -52,8 +56,18 @@ func NewForConfig(config *rest.Config, options Options) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make metadata client: %w", err)
 	}
+	// A DELETE that has waited for the rate limit does not wait for it again.
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS, unlimited.RateLimiter = -1, nil
+	confirming, err := corev1client.NewForConfig(unlimited)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
 	if options.WrapMetadata != nil {
 		contents = options.WrapMetadata(contents)
 	}
-	return New(Config{Client: client, Metadata: contents, Order: order, Settle: options.Settle, Logger: options.Logger})
+	return New(Config{
+		Client: client, Metadata: contents, Order: order, Settle: options.Settle, Logger: options.Logger,
+		contact: contact, confirming: confirming.Namespaces(),
+	})
 }

@@ -104,6 +104,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Clock is the clock. Nil: the system clock.
 	Clock clock.PassiveClock
+
+	contact    *contact                        // observes the requests of Client and Metadata; nil: nobody does
+	confirming corev1client.NamespaceInterface // nil: the one of Client
 }
 
 // Controller deletes the contents of terminating namespaces, and then finalizes them. Create one
@@ -112,6 +115,8 @@ type Controller struct {
 	lifecycle  lifecycle.Lifecycle
 	leading    atomic.Bool // Lead is under way
 	namespaces corev1client.NamespaceInterface
+	confirming corev1client.NamespaceInterface // reads a namespace again
+	contact    *contact
 	informer   cache.SharedIndexInformer
 	catalogue  *sharedCatalogue
 	contents   contents
@@ -185,6 +190,9 @@ func New(config Config) (*Controller, error) {
 	if config.Catalogue == nil {
 		config.Catalogue = Discover(config.Client.Discovery(), config.Metadata, config.Clock)
 	}
+	if config.confirming == nil {
+		config.confirming = config.Client.CoreV1().Namespaces()
+	}
 	informer := coreinformers.NewNamespaceInformer(config.Client, 0, cache.Indexers{})
 	if err := informer.SetTransform(essentials); err != nil {
 		return nil, fmt.Errorf("namespaces: %w", err)
@@ -192,6 +200,8 @@ func New(config Config) (*Controller, error) {
 	return &Controller{
 		lifecycle:  lifecycle.New(),
 		namespaces: config.Client.CoreV1().Namespaces(),
+		confirming: config.confirming,
+		contact:    config.contact,
 		informer:   informer,
 		catalogue:  shareCatalogue(config.Catalogue, config.Clock, catalogueAge),
 		contents:   contents{client: config.Metadata, concurrency: config.Concurrency, timeout: config.RequestTimeout},

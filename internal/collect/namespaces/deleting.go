@@ -36,10 +36,11 @@ type deletion struct {
 
 // target is an object to delete.
 type target struct {
-	content int // its type
-	object  Object
-	isSent  bool
-	err     error // of the DELETE that was sent
+	content  int // its type
+	object   Object
+	isTried  bool  // its DELETE has ended, and not because of its condition
+	isSilent bool  // its DELETE got no answer
+	err      error // of the last DELETE
 }
 
 // delete deletes the active objects of each type. It returns the first error of each type, without the refusals to
@@ -53,6 +54,9 @@ func (c contents) delete(ctx context.Context, namespace string, found []Content,
 	targets := targetsOf(found, d.deleteCollections(ctx))
 	lost = d.deleteTargets(ctx, targets)
 	errs, attempts = d.results(targets)
+	if lost == nil {
+		d.addUntried(errs, targets)
+	}
 	return errs, attempts, lost
 }
 
@@ -74,8 +78,9 @@ func (d deletion) deleteCollections(ctx context.Context) []bool {
 	collected := make([]bool, len(d.found))
 	d.each(ctx, len(d.found), func(i int) {
 		if collectable(d.found[i]) && !d.trust.isLost() {
-			err := d.deleteCollection(d.trust.conditional(ctx), d.namespace, d.found[i])
-			d.trust.note(err)
+			ctx := d.trust.conditional(ctx)
+			err := d.deleteCollection(ctx, d.namespace, d.found[i])
+			d.trust.noteWrite(ctx, err)
 			collected[i] = err == nil
 		}
 	})
@@ -94,9 +99,9 @@ func (d deletion) deleteTargets(ctx context.Context, targets []*target) error {
 				d.deleteTarget(ctx, targets[i])
 			}
 		})
-		rest := unsent(targets)
+		rest := untried(targets)
 		if len(rest) == len(targets) {
-			return cmp.Or(ctx.Err(), errDoubted) // the next sync goes on
+			return ctx.Err() // this sync reports that, and the next one goes on
 		}
 		targets = rest
 	}
@@ -104,44 +109,59 @@ func (d deletion) deleteTargets(ctx context.Context, targets []*target) error {
 }
 
 func (d deletion) deleteTarget(ctx context.Context, t *target) {
-	err := d.deleteObject(d.trust.conditional(ctx), d.namespace, d.found[t.content].Resource, t.object)
-	d.trust.note(err)
-	if !pace.IsNotSent(err) {
-		t.isSent, t.err = true, err
-	}
+	ctx = d.trust.conditional(ctx)
+	t.err = d.deleteObject(ctx, d.namespace, d.found[t.content].Resource, t.object)
+	t.isSilent = d.trust.noteWrite(ctx, t.err)
+	t.isTried = !pace.IsNotSent(t.err)
 }
 
-// unsent returns the targets that are left, without those of a type whose server has not answered.
-func unsent(targets []*target) []*target {
+// untried returns the targets that are left, without those of a type whose server has not answered.
+func untried(targets []*target) []*target {
 	silent := make(map[int]bool)
 	for _, t := range targets {
-		silent[t.content] = silent[t.content] || isUnanswered(t.err)
+		silent[t.content] = silent[t.content] || t.isSilent
 	}
 	var rest []*target
 	for _, t := range targets {
-		if !t.isSent && !silent[t.content] {
+		if !t.isTried && !silent[t.content] {
 			rest = append(rest, t)
 		}
 	}
 	return rest
 }
 
-// results returns what delete does, of the targets that were sent.
+// results returns what delete does, of the targets that were tried.
 func (d deletion) results(targets []*target) (errs []error, attempts []attempt) {
 	errs = make([]error, len(d.found))
 	for _, t := range targets {
+		if !t.isTried {
+			continue
+		}
 		a := attempt{resource: d.found[t.content].Resource, object: t.object}
 		if r, refused := refusal.Of(t.err); refused {
 			a.refusal = &r
 		}
-		if t.isSent && (t.err == nil || a.refusal != nil) {
+		if t.err == nil || a.refusal != nil {
 			attempts = append(attempts, a)
 		}
 		if t.err != nil && !a.isProtected() && errs[t.content] == nil {
-			errs[t.content] = fmt.Errorf("delete %s %s: %w", a.resource.GroupResource(), t.object.Name, t.err)
+			errs[t.content] = d.failure(t, t.err)
 		}
 	}
 	return errs, attempts
+}
+
+// addUntried adds the errors of types of which no object was tried without success.
+func (d deletion) addUntried(errs []error, targets []*target) {
+	for _, t := range targets {
+		if !t.isTried && errs[t.content] == nil {
+			errs[t.content] = d.failure(t, cmp.Or(t.err, errDoubted))
+		}
+	}
+}
+
+func (d deletion) failure(t *target, err error) error {
+	return fmt.Errorf("delete %s %s: %w", d.found[t.content].Resource.GroupResource(), t.object.Name, err)
 }
 
 // collectable reports whether a DELETECOLLECTION may delete a type's first page. It carries no UIDs and

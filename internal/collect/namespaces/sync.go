@@ -13,7 +13,7 @@ import (
 // sync makes as much progress with one namespace as is possible now, and returns the time until its
 // next sync.
 func (c *Controller) sync(ctx context.Context, name string) (after time.Duration, err error) {
-	ns, err := c.namespaces.Get(ctx, name, metav1.GetOptions{})
+	ns, silences, err := readNamespace(ctx, c.namespaces, name)
 	if apierrors.IsNotFound(err) {
 		return never, nil
 	}
@@ -29,7 +29,7 @@ func (c *Controller) sync(ctx context.Context, name string) (after time.Duration
 	}
 	began := c.clock.Now()
 	survey := c.discover(ctx, t)
-	trust := c.newTrust(ns)
+	trust := c.newTrust(ns, silences)
 	step, err := c.sweep(ctx, t, survey, trust)
 	if err != nil {
 		return 0, err

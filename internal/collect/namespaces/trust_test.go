@@ -127,7 +127,7 @@ func TestR4_ReplacedNamespaceIsNotEmptied(t *testing.T) {
 			t.Fatal(err)
 		}
 		read := w.namespace("shop")
-		trust := c.newTrust(read)
+		trust := c.newTrust(read, 0)
 		if err := trust.confirm(t.Context()); err != nil {
 			t.Errorf("nothing has happened: %v", err)
 		}
@@ -160,7 +160,7 @@ func TestR4_LateDeletesAreNotSent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			trust := controller.newTrust(&corev1.Namespace{})
+			trust := controller.newTrust(&corev1.Namespace{}, 0)
 			object := Object{Name: "a", UID: "1"}
 			err = controller.contents.deleteObject(trust.conditional(t.Context()), "shop", configMaps, object)
 			if isRead != isSent || pace.IsNotSent(err) == isSent {

@@ -7,6 +7,7 @@
 //     check fails closed: an object that cannot be checked counts as existing, and the result has the reason. Only a 404
 //     for the object itself proves its absence. A kind that is not served proves nothing (R3).
 //   - users.go looks up the objects that use a protected object, anew for each deletion.
+//   - surveys.go lets the users of a server take turns in the longest of these look-ups.
 //   - webhook.go is the validating webhook for servers other than ours, and configuration.go its configuration there.
 //   - parking.go keeps clients from requesting the deletion of a protected object again and again.
 package protected
@@ -45,8 +46,8 @@ type Lookup struct {
 	// Carried reports whether any object has a finalizer. Nil means unknown.
 	Carried func(ctx context.Context, finalizer string) (bool, error)
 	// Surveys bounds the lists of all objects of the server, see NewSurveys. Nil sets no bound, for a process that looks up
-	// on behalf of its own user.
-	Surveys Surveys
+	// on behalf of its own user. The user of a request is the one of its context, as in an API server.
+	Surveys *Surveys
 }
 
 // Remaining returns the objects because of which an object stays that is protected as p: the outlived objects that still exist,

@@ -2,10 +2,10 @@ package protected
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -149,37 +149,14 @@ func (u *users) servedByServices(ctx context.Context, workload *unstructured.Uns
 	})
 }
 
-// surveysAtOnce bounds the surveys of a process: whoever may delete a workload can request one, and so can a dry run.
-const surveysAtOnce = 1
-
-// longestSurveyWait is the time that a deletion waits for the surveys of others. A server waits for 10 s for a webhook.
-const longestSurveyWait = 8 * time.Second
-
-// Surveys bounds the lists of all objects of a server. It is shared by all that may request one.
-type Surveys chan struct{}
-
-// NewSurveys returns the bound of a server.
-func NewSurveys() Surveys { return make(Surveys, surveysAtOnce) }
-
-// begin begins a survey, which the caller ends. It waits for the end of others: a request for a collection deletes several
-// workloads at the same time. It returns false if they take too long, or if ctx ends.
-func (s Surveys) begin(ctx context.Context) (end func(), ok bool) {
-	if s == nil {
-		return func() {}, true
-	}
-	ctx, cancel := context.WithTimeout(ctx, longestSurveyWait)
-	defer cancel()
-	select {
-	case s <- struct{}{}:
-		return func() { <-s }, true
-	case <-ctx.Done():
-		return nil, false
-	}
-}
-
 // servedByController looks up the objects of all kinds whose fields a field manager with the name of the workload has
 // written (inuse.Served). That reads the metadata of all objects, until enough are found.
 func (u *users) servedByController(ctx context.Context, workload *unstructured.Unstructured) {
+	lists, err := u.Discovery.ServerPreferredResources() // before the turn: it has no bound of ours
+	if err != nil {
+		u.unknown(schema.GroupVersionKind{Kind: "any"}, fmt.Errorf("the kinds of the server are not known: %w", err))
+		return
+	}
 	end, ok := u.Surveys.begin(ctx)
 	if !ok {
 		u.found = append(u.found, protection.Remaining{Busy: true})
@@ -190,46 +167,61 @@ func (u *users) servedByController(ctx context.Context, workload *unstructured.U
 	isManager := func(manager string) bool {
 		return inuse.HasName(u.of.Name, manager, func(key string) string { return all[key] })
 	}
-	lists, err := u.Discovery.ServerPreferredResources()
-	if err != nil {
-		u.unknown(schema.GroupVersionKind{Kind: "any"}, fmt.Errorf("the kinds of the server are not known: %w", err))
-		return
-	}
 	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
 			continue
 		}
 		for _, r := range list.APIResources {
-			if r.Kind != "Event" {
-				u.writtenBy(ctx, &meta.RESTMapping{Resource: version.WithResource(r.Name), GroupVersionKind: version.WithKind(r.Kind)}, isManager)
+			if r.Kind == "Event" {
+				continue
+			}
+			mapping := &meta.RESTMapping{Resource: version.WithResource(r.Name), GroupVersionKind: version.WithKind(r.Kind)}
+			if err := u.writtenBy(ctx, mapping, isManager); errors.Is(err, context.DeadlineExceeded) {
+				return // others wait
 			}
 		}
 	}
 }
 
-// writtenBy looks up the objects of a resource that a field manager serves. A resource that is gone has none.
-func (u *users) writtenBy(ctx context.Context, mapping *meta.RESTMapping, isManager func(string) bool) {
-	kind := mapping.GroupVersionKind.GroupKind()
+// writtenBy looks up the objects of a resource that a field manager serves. A resource that is gone has none. If that fails,
+// they count as users.
+func (u *users) writtenBy(ctx context.Context, mapping *meta.RESTMapping, isManager func(string) bool) error {
 	for options := (metav1.ListOptions{Limit: page}); !u.full(); {
-		list, err := u.Metadata.Resource(mapping.Resource).List(ctx, options)
+		next, err := u.writtenOnPage(ctx, mapping, options, isManager)
 		switch {
 		case apierrors.IsNotFound(err):
-			return
+			return nil
 		case err != nil:
 			u.unlisted(mapping.GroupVersionKind, err)
-			return
+			return err
+		case next == "":
+			return nil
 		}
-		for i := range list.Items {
-			o := &list.Items[i]
-			what, served := inuse.Served(kind, o, isManager)
-			isItself := (inuse.Object{Kind: kind, Namespace: o.Namespace, Name: o.Name}) == u.of
-			if served && !isItself && !u.full() {
-				u.add(ctx, mapping, o, what)
-			}
-		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return
+		options.Continue = next
+	}
+	return nil
+}
+
+// writtenOnPage is writtenBy for one page. It returns the token of the next one.
+func (u *users) writtenOnPage(ctx context.Context, mapping *meta.RESTMapping, options metav1.ListOptions, isManager func(string) bool) (next string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, longestPage)
+	defer cancel()
+	list, err := u.Metadata.Resource(mapping.Resource).List(ctx, options)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", fmt.Errorf("the server does not list them in time: %w", ctx.Err())
+	case err != nil:
+		return "", err
+	}
+	kind := mapping.GroupVersionKind.GroupKind()
+	for i := range list.Items {
+		o := &list.Items[i]
+		what, served := inuse.Served(kind, o, isManager)
+		isItself := (inuse.Object{Kind: kind, Namespace: o.Namespace, Name: o.Name}) == u.of
+		if served && !isItself && !u.full() {
+			u.add(ctx, mapping, o, what)
 		}
 	}
+	return list.Continue, nil
 }

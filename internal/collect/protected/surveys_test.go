@@ -2,14 +2,21 @@ package protected
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -20,16 +27,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// preferred is a discovery of one kind.
+// preferred is a discovery of ConfigMaps, and of more kinds.
 type preferred struct {
 	discovery.DiscoveryInterface // any other request causes a nil dereference
+
+	more []metav1.APIResource
 }
 
 // ServerPreferredResources implements discovery.DiscoveryInterface.
-func (preferred) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
-	return []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
+func (p preferred) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
+	return []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: append([]metav1.APIResource{
 		{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"list", "delete"}},
-	}}}, nil
+	}, p.more...)}}, nil
 }
 
 // surveyed is a client that calls list for each list, and finds nothing.
@@ -37,16 +46,15 @@ type surveyed struct {
 	metadata.Interface // any other request causes a nil dereference
 	metadata.Getter
 
-	list func()
+	list func(context.Context) error
 }
 
 // Resource implements metadata.Interface.
 func (s surveyed) Resource(schema.GroupVersionResource) metadata.Getter { return s }
 
 // List implements metadata.Getter.
-func (s surveyed) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
-	s.list()
-	return &metav1.PartialObjectMetadataList{}, nil
+func (s surveyed) List(ctx context.Context, _ metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	return &metav1.PartialObjectMetadataList{}, s.list(ctx)
 }
 
 // R28: deletions of workloads in mode unused, which any tenant may request, make the server list all objects once at a time.
@@ -55,13 +63,14 @@ func TestR28_OneSurveyAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, goOn := make(chan struct{}), make(chan struct{})
 		underWay := 0 // the test reads and writes it between messages
-		answers := lookUp(t, func() {
+		answers := lookUp(t, func(context.Context) error {
 			if underWay++; underWay > 1 {
 				t.Error("two surveys at the same time")
 			}
 			began <- struct{}{}
 			<-goOn
 			underWay--
+			return nil
 		})
 		first, second := make(chan error, 1), make(chan error, 1)
 		go func() { first <- answers() }()
@@ -89,14 +98,9 @@ func TestR28_OneSurveyAtATime(t *testing.T) {
 }
 
 // lookUp returns a function that looks up the users of a Deployment. It calls list for each list.
-func lookUp(t *testing.T, list func()) func() error {
-	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion})
-	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
-	lookup := Lookup{
-		Mapper: mapper, Metadata: surveyed{list: list}, Discovery: preferred{}, Surveys: NewSurveys(),
-		Objects: dynamicfake.NewSimpleDynamicClient(clientgoscheme.Scheme, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}),
-	}
-	unused := protection.New("unused", "")
+func lookUp(t *testing.T, list func(context.Context) error, more ...metav1.APIResource) func() error {
+	lookup, unused := workloads(list), protection.New("unused", "")
+	lookup.Discovery = preferred{more: more}
 	return func() error {
 		of := inuse.Object{Kind: schema.GroupKind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}
 		refusal := unused.Decide(protection.Request, lookup.Remaining(t.Context(), nil, of, unused))
@@ -104,5 +108,134 @@ func lookUp(t *testing.T, list func()) func() error {
 			return nil
 		}
 		return refusal.Error(schema.GroupResource{Group: "apps", Resource: "deployments"}, of.Namespace, of.Name)
+	}
+}
+
+// workloads returns the look-ups of a server with a Deployment.
+func workloads(list func(context.Context) error) Lookup {
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion})
+	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
+	return Lookup{
+		Mapper: mapper, Metadata: surveyed{list: list}, Discovery: preferred{}, Surveys: NewSurveys(),
+		Objects: dynamicfake.NewSimpleDynamicClient(clientgoscheme.Scheme, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}),
+	}
+}
+
+// R28: a user with many deletions takes one turn, as everybody does. Deletions of a user keep their order.
+func TestR28_UsersTakeTurnsInSurveys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		surveys := NewSurveys()
+		end, ok := surveys.begin(forUser(t.Context(), "tenant"))
+		if !ok {
+			t.Fatal("no survey is under way")
+		}
+		var got []string
+		wait := func(user, deletion string) {
+			go func() {
+				end, ok := surveys.begin(forUser(t.Context(), user))
+				if !ok {
+					deletion += " gave up"
+				}
+				got = append(got, deletion)
+				if ok {
+					end()
+				}
+			}()
+			synctest.Wait()
+		}
+		for n := range 50 {
+			wait("tenant", fmt.Sprint("tenant ", n))
+		}
+		wait("ann", "ann 0")
+		wait("ann", "ann 1")
+		wait("bob", "bob 0")
+		end()
+		synctest.Wait()
+		if want := []string{"tenant 0", "ann 0", "bob 0", "tenant 1", "ann 1", "tenant 2"}; len(got) != 53 || !slices.Equal(got[:6], want) {
+			t.Errorf("turns: %q, want %q first", got, want)
+		}
+		if len(surveys.users)+len(surveys.deletions) > 0 || surveys.underWay {
+			t.Errorf("left: %+v", surveys)
+		}
+	})
+}
+
+// R28: deletions that wait for too long leave nothing behind. One that gives up at the moment of its turn passes it on.
+func TestR28_DeletionsGiveUpTheirTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		surveys := NewSurveys()
+		end, _ := surveys.begin(t.Context())
+		gaveUp := make(chan bool)
+		for range 3 {
+			go func() {
+				_, ok := surveys.begin(forUser(t.Context(), "ann"))
+				gaveUp <- !ok
+			}()
+		}
+		for range 3 {
+			if !<-gaveUp {
+				t.Error("two surveys at the same time")
+			}
+		}
+		if len(surveys.users)+len(surveys.deletions) > 0 {
+			t.Errorf("left: %+v", surveys)
+		}
+		late, next := surveys.enter("ann"), surveys.enter("bob")
+		end()
+		surveys.giveUp("ann", late)
+		select {
+		case <-next:
+		default:
+			t.Error("the turn is lost")
+		}
+		surveys.end()
+		if _, ok := surveys.begin(t.Context()); !ok {
+			t.Error("no survey is under way, and none may begin")
+		}
+	})
+}
+
+// R28: a list that hangs ends the survey. The deletion is refused, since it is unknown whether the object is in use.
+func TestR28_HangingListEndsASurvey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lists := 0
+		answers := lookUp(t, func(ctx context.Context) error {
+			if lists++; lists > 1 {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, metav1.APIResource{Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: metav1.Verbs{"list", "delete"}})
+		first := make(chan error)
+		go func() { first <- answers() }()
+		synctest.Wait()
+		if err := answers(); err != nil {
+			t.Errorf("nothing uses the workload: %v", err)
+		}
+		err := <-first
+		if message, isRefused := protection.Refused(err); !isRefused || !strings.Contains(message, "ConfigMap (not known whether that is there: the server does not list them in time") {
+			t.Errorf("the list hangs: %v", err)
+		}
+		if lists != 3 {
+			t.Errorf("%d lists, want 1 and then 2: others wait for the first survey", lists)
+		}
+	})
+}
+
+// The webhook looks up on behalf of the user in the review.
+func TestR28_WebhookLooksUpForItsUser(t *testing.T) {
+	user := ""
+	lookup := workloads(func(ctx context.Context) error {
+		user = userOf(ctx)
+		return nil
+	})
+	h := Webhook{Outlived: lookup, Checker: installedAt(installed), Now: time.Now}
+	response := h.answer(t.Context(), &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Delete, Name: "web", Namespace: "shop", UserInfo: authenticationv1.UserInfo{Username: "ann"},
+		Kind: metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, Resource: metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+		OldObject: runtime.RawExtension{Raw: []byte(`{"metadata":{"namespace":"shop","name":"web","labels":{"coppice.dev/protect":"unused"}}}`)},
+	})
+	if !response.Allowed || user != "ann" {
+		t.Errorf("the user is %q; %+v", user, response)
 	}
 }

@@ -157,7 +157,7 @@ func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	var remaining []protection.Remaining
 	if p.NeedsLookup() {
 		of := inuse.Object{Kind: kindOf(r), Namespace: object.Namespace, Name: object.Name}
-		remaining = h.Outlived.Remaining(ctx, h.rightsOf(r.UserInfo), of, p)
+		remaining = h.Outlived.Remaining(forUser(ctx, r.UserInfo.Username), h.rightsOf(r.UserInfo), of, p)
 	}
 	if refusal := p.Answer(by, remaining); refusal != nil {
 		return refusal.Error(resource, object.Namespace, object.Name)

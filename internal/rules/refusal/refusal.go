@@ -9,8 +9,8 @@
 // names of objects, are chosen by users: they stand behind the name of the refuser, or in quotes, and are not searched.
 //
 // A request that failed because of the state of the server, or of the object at that moment, was not refused: the
-// client repeats it, and it succeeds without anybody's action. Refusals of which By.MayPass is true may end like that,
-// too.
+// client repeats it, and it succeeds without anybody's action. That includes the answer of a webhook of ours that could
+// not look up yet whether an object is in use. Refusals of which By.MayPass is true may end like that, too.
 //
 // The package is pure.
 package refusal

@@ -133,6 +133,10 @@ func TestRefusalIsRecognizedInTheAnswerOfAServer(t *testing.T) {
 		"name of an object like a refusal": {
 			apierrors.NewForbidden(configMaps, `a" is forbidden: `+denied, errors.New("no")), Refusal{ByServer, "", "", "no"},
 		},
+		"webhook that chooses the code of a busy server": {
+			status(429, metav1.StatusReasonTooManyRequests, `admission webhook "a" denied the request: whether objects use it is not known`),
+			Refusal{ByWebhook, "a", "", "whether objects use it is not known"},
+		},
 		"words like another refusal": {
 			status(403, metav1.StatusReasonForbidden, `admission webhook "a" denied the request: `+denied), Refusal{ByWebhook, "a", "", denied},
 		},
@@ -150,6 +154,19 @@ func TestRefusalIsRecognizedInTheAnswerOfAServer(t *testing.T) {
 	}
 }
 
+// busy returns the answer of our server that has not looked up yet whether an object is in use.
+func busy(name string) *apierrors.StatusError {
+	notLookedUp := []protection.Remaining{{Busy: true}}
+	return protection.New("unused", "").Decide(protection.Cascade, notLookedUp).Error(configMaps, "shop", name)
+}
+
+// throughWebhook returns an answer of our webhook as another server passes it on.
+func throughWebhook(err *apierrors.StatusError) *apierrors.StatusError {
+	passed := *err
+	passed.ErrStatus.Message = `admission webhook "protect.coppice.dev" denied the request: ` + err.ErrStatus.Message
+	return &passed
+}
+
 // A request that may succeed when it is repeated was not refused.
 func TestWhatEndsByItselfIsNoRefusal(t *testing.T) {
 	for name, err := range map[string]error{
@@ -159,6 +176,8 @@ func TestWhatEndsByItselfIsNoRefusal(t *testing.T) {
 		"conflict":          apierrors.NewConflict(configMaps, "a", errors.New("the object has been modified")),
 		"too many requests": apierrors.NewTooManyRequests("later", 1),
 		"too many, limited": apierrors.NewTooManyRequestsError("later"),
+		"busy":              busy("a"),
+		"busy webhook":      throughWebhook(busy(`a" is forbidden: `)),
 		"unavailable":       apierrors.NewServiceUnavailable("etcdserver: leader changed"),
 		"leader changed":    status(500, metav1.StatusReasonUnknown, "etcdserver: leader changed"),
 		"timeout":           apierrors.NewTimeoutError("request did not complete within requested timeout", 0),
@@ -186,6 +205,9 @@ func TestServerAnswers(t *testing.T) {
 		"denied as a conflict": {status(409, metav1.StatusReasonConflict, denial), apierrors.IsConflict, false},
 		"invalid":              {status(422, metav1.StatusReasonInvalid, "testing value /metadata/uid failed"), apierrors.IsInvalid, true},
 		"denied as invalid":    {status(422, metav1.StatusReasonInvalid, denial), apierrors.IsInvalid, false},
+		"too many":             {busy("a"), apierrors.IsTooManyRequests, true},
+		"too many for us":      {throughWebhook(busy("a")), apierrors.IsTooManyRequests, true},
+		"denied as too many":   {status(429, metav1.StatusReasonTooManyRequests, denial), apierrors.IsTooManyRequests, false},
 		"another answer":       {apierrors.NewNotFound(configMaps, "a"), apierrors.IsConflict, false},
 		"no answer":            {errors.New("connection reset"), apierrors.IsConflict, false},
 	} {
@@ -207,7 +229,7 @@ func TestRefusalIsRecognizedInsideACondition(t *testing.T) {
 			t.Errorf("%s:\ngot %+v, %t\nwant %+v", text, got, ok, want)
 		}
 	}
-	for _, text := range []string{"", "3 remaining", "the server is currently unable to handle the request", `User "a`, "ValidatingAdmissionPolicy 'a"} {
+	for _, text := range []string{"", "3 remaining", "the server is currently unable to handle the request", `User "a`, "ValidatingAdmissionPolicy 'a", throughWebhook(busy("a")).Error()} {
 		if got, ok := In(text); ok {
 			t.Errorf("%q: %+v", text, got)
 		}

@@ -36,6 +36,10 @@ const (
 	ownersUndeletable = "cannot set an ownerRef on a resource you can't delete"
 	ownersUnblockable = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on"
 
+	// The answer of a webhook of ours that has not looked up yet whether an object is in use.
+	unsurveyed  = "whether objects use "
+	notKnownYet = ", which has the label " + protection.Label + "=" + string(protection.Unused) + ", is not known yet: "
+
 	// Answers that end when the server is ready.
 	notReady   = "not yet ready to handle request"
 	etcdPrefix = "etcdserver: "
@@ -92,12 +96,19 @@ func readPolicy(text string) (Refusal, bool) {
 
 func readWebhook(text string) (Refusal, bool) {
 	if name, words, ok := cutQuoted(text, webhook, webhookDenied); ok {
-		return Refusal{By: ByWebhook, Name: name, Message: strings.TrimPrefix(strings.TrimPrefix(words, ":"), " ")}, true
+		words = strings.TrimPrefix(strings.TrimPrefix(words, ":"), " ")
+		return Refusal{By: ByWebhook, Name: name, Message: words}, !isBusy(words)
 	}
 	if name, words, ok := cutQuoted(text, calling, ""); ok {
 		return Refusal{By: ByUnreachableWebhook, Name: name, Message: strings.TrimLeft(words, ":; ")}, true
 	}
 	return Refusal{}, false
+}
+
+// isBusy reports whether the words of a webhook ask to repeat the request, as our server does with code 429
+// (protection.Refusal). That code alone does not: webhooks choose codes.
+func isBusy(words string) bool {
+	return strings.HasPrefix(words, unsurveyed) && strings.Contains(words, notKnownYet)
 }
 
 // readConversion reads "conversion webhook for GROUP/VERSION, Kind=KIND failed: …", and other endings.
