@@ -147,14 +147,11 @@ func (p *Plane) takeBack(ctx context.Context, key string) error {
 	p.mu.Lock()
 	isChanged := p.isChanged
 	p.mu.Unlock()
-	if isChanged {
-		return p.Close()
-	}
-	err := p.endFaults(ctx)
-	if err == nil {
+	err := p.endFaults(ctx) // a request that a fault holds would delay Close, too
+	if err == nil && !isChanged {
 		err = p.reset(ctx)
 	}
-	if err != nil {
+	if err != nil || isChanged {
 		return errors.Join(err, p.Close())
 	}
 	pools.Lock()

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	restregistry "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -58,6 +59,17 @@ func (a *installedAPI) definitions() cache.Store {
 		return informer.GetStore()
 	}
 	return nil
+}
+
+// definition returns a CustomResourceDefinition by its name.
+func (a *installedAPI) definition(name string) (*apiextensionsv1.CustomResourceDefinition, bool) {
+	known := a.definitions()
+	if known == nil {
+		return nil, false
+	}
+	obj, _, _ := known.GetByKey(name) // never an error
+	found, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	return found, ok
 }
 
 // syncedDefinitions is like definitions, and reports whether the informer has synced.

@@ -72,6 +72,16 @@ func TestPagesOfOtherOriginsOpenNoStreams(t *testing.T) {
 			"another origin, as it says":    {admin, map[string]string{"Origin": s.url, "Sec-Fetch-Site": "cross-site"}, true},
 			"another port":                  {admin, map[string]string{"Origin": "https://localhost:1", "Sec-Fetch-Site": "same-site"}, true},
 			"no origin":                     {admin, map[string]string{"Origin": "null"}, true},
+			"a name that begins so":         {admin, map[string]string{"Origin": "http://localhost.example.com"}, true},
+			"a name that ends so":           {admin, map[string]string{"Origin": "http://example-localhost"}, true},
+			"an address as a name":          {admin, map[string]string{"Origin": "http://127.0.0.1.example.com"}, true},
+			"localhost as a user":           {admin, map[string]string{"Origin": "http://localhost@example.com"}, true},
+			"another address":               {admin, map[string]string{"Origin": "http://10.0.0.1:8001"}, true},
+			"localhost, as another origin":  {admin, map[string]string{"Origin": "http://localhost", "Sec-Fetch-Site": "cross-site"}, true},
+			"a conformance test":            {admin, map[string]string{"Origin": "http://localhost"}, false},
+			"kubectl proxy's page":          {admin, map[string]string{"Origin": "http://127.0.0.1:8001"}, false},
+			"kubectl proxy's page, IPv6":    {admin, map[string]string{"Origin": "http://[::1]:8001"}, false},
+			"the page, as it says":          {admin, map[string]string{"Origin": "http://127.0.0.1:8001", "Sec-Fetch-Site": "same-origin"}, false},
 			"a program":                     {admin, nil, false},
 			"the server's page":             {admin, map[string]string{"Origin": s.url}, false},
 			"the server's page, as it says": {admin, map[string]string{"Origin": s.url, "Sec-Fetch-Site": "same-origin"}, false},
@@ -102,6 +112,10 @@ func TestPagesOfOtherOriginsSendNoForms(t *testing.T) {
 		}
 		if status, body := send(t, admin, sent{http.MethodPost, path, map[string]string{"Content-Type": form}}); status != http.StatusOK {
 			t.Errorf("%q from a program: %d %s", form, status, body)
+		}
+		proxied := map[string]string{"Content-Type": form, "Origin": "http://127.0.0.1:8001"}
+		if status, body := send(t, admin, sent{http.MethodPost, path, proxied}); status != http.StatusOK {
+			t.Errorf("%q from a page of kubectl proxy: %d %s", form, status, body)
 		}
 	}
 	// A browser asks the server before it sends this; a proxy in front of the server may pass the origin on.

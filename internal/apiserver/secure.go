@@ -10,8 +10,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
+	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
 	"github.com/coppice-dev/coppice/internal/collect/protected"
 )
@@ -61,7 +63,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 		Client: f.client, Informers: f.informers, Mapper: f.mapper, Flow: flow,
 		Restrictions: access.Restrictions, Outlived: outlived.check, Now: c.Now,
 		Served: f.served, OwnerExists: ownerreferences.Lookup{Mapper: f.mapper, Metadata: f.objects}.Exists, Backlog: companions.backlog,
-		MergeTypes: f.mergeTypes, Webhooks: f.webhooks(),
+		MergeTypes: f.mergeTypes, Mistakes: definitions.NewChecker(validate.MaxErrors, f.installed.definition), Webhooks: f.webhooks(),
 		Features: c.Features, Disabled: slices.Concat(c.DisabledPlugins, admissionchain.Later(c.kubernetes.Minor())), File: c.AdmissionConfig,
 	})
 	if err != nil {

@@ -31,6 +31,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
+	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
@@ -46,6 +47,7 @@ const (
 	ownerBacklogName           = "OwnerBacklog"
 	outlivedName               = "OutlivedObjects"
 	confirmedName              = "ConfirmedDeletions"
+	customMistakesName         = "CustomResourceMistakes"
 )
 
 // Config configures the plug-ins. All fields but the last four are required.
@@ -66,6 +68,8 @@ type Config struct {
 	Now func() time.Time
 	// MergeTypes are the types with which MutatingAdmissionPolicies apply their changes.
 	MergeTypes patch.TypeConverterManager
+	// Mistakes checks custom resources.
+	Mistakes *definitions.Checker
 	// Webhooks configures how the server reaches webhooks.
 	Webhooks serviceendpoints.Webhooks
 
@@ -182,6 +186,8 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		}},
 		// Last: a request that another plug-in refuses is not charged.
 		plugin{resourcequota.PluginName, func(io.Reader) (admission.Interface, error) { return newQuotaAdmission(base.DrainedNotify()) }},
+		// After the mutating plug-ins.
+		plugin{customMistakesName, instance(newCustomMistakes(c.Mistakes))},
 	)
 }
 

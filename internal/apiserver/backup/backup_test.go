@@ -38,14 +38,18 @@ func TestSealedBackupOpensWithItsKeyAlone(t *testing.T) {
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "apiVersion": "v1", "data": map[string]any{"n": int64(3), "password": "hunter2"}}}
 	kept := []undo.Kept{{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Object: o, Requested: true, Finalizers: []string{"x"}}, {Object: o, Stays: true}}
-	content, err := Seal(kept, key, time.Unix(1, 0))
+	content, err := Seal(Content{kept, []string{"leases: forbidden"}}, key, time.Unix(1, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(content, []byte("hunter2")) || bytes.Contains(content, []byte("Secret")) {
+	if bytes.Contains(content, []byte("hunter2")) || bytes.Contains(content, []byte("Secret")) || bytes.Contains(content, []byte("leases")) {
 		t.Error("the content can be read")
 	}
-	got, header, err := Open(content, key)
+	opened, header, err := Open(content, key)
+	got := opened.Kept
+	if !slices.Equal(opened.Lacks, []string{"leases: forbidden"}) {
+		t.Errorf("the backup lacks %q", opened.Lacks)
+	}
 	if err != nil || header.Objects != 2 || len(got) != 2 || !got[0].Requested || !got[1].Stays || got[0].Finalizers[0] != "x" {
 		t.Fatalf("%v, %v, %v", got, header, err)
 	}
@@ -145,7 +149,22 @@ func TestBackupKnowsWhatItLacks(t *testing.T) {
 	if len(wanted) != 1 || wanted[0].Name != "a" || wanted[0].Stays || len(unserved) > 0 {
 		t.Errorf("%+v, %q", wanted, unserved)
 	}
-	if got := Unseen(r); !slices.Equal(got, []string{"configmaps: forbidden", "group g/v1: down"}) {
-		t.Errorf("%q", got)
+	if got := Unseen(r); len(got) != 2 || got[0].Says != "configmaps: forbidden" || got[1].Says != "group g/v1: down" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A backup of which everything has changed since the preview is not the largest one.
+func TestLinesAboutMissingObjectsAreBounded(t *testing.T) {
+	key, _, err := keyfile.LoadOrMakeKey(filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := Seal(Content{Lacks: make([]string, mostLacks+7)}, key, time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := Open(content, key); err != nil || len(got.Lacks) != mostLacks+1 || got.Lacks[mostLacks] != "and 7 more" || len(got.Kept) != 0 {
+		t.Errorf("%d lines, the last one is %q, %v", len(got.Lacks), got.Lacks[len(got.Lacks)-1], err)
 	}
 }

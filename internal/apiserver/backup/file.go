@@ -1,8 +1,8 @@
 // Package backup saves objects before their deletion: it reads the objects of a preview (read.go), and writes them into
 // a file that undo reads (file.go).
 //
-// A file begins with one line of JSON, the Header. The rest is compressed JSON, one object per line. It is encrypted,
-// because the objects may be secrets.
+// A file begins with one line of JSON, the Header. The rest is compressed JSON, one object per line, after a line about the
+// objects that the backup lacks, if there are any. It is encrypted, because the objects may be secrets.
 package backup
 
 import (
@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,8 +40,19 @@ type Header struct {
 	Key string `json:"key"`
 }
 
-// record is an object in the file.
+// Content is the encrypted part of a file.
+type Content struct {
+	Kept []undo.Kept
+	// Lacks has a line for each object that the backup lacks, and for each resource of which it may lack objects.
+	Lacks []string
+}
+
+// mostLacks bounds the lines of Content.Lacks in a file.
+const mostLacks = 200
+
+// record is an object in the file, or what the backup lacks.
 type record struct {
+	Lacks      []string                    `json:"lacks,omitempty"`
 	Resource   schema.GroupVersionResource `json:"resource"`
 	Requested  bool                        `json:"requested,omitempty"`
 	Stays      bool                        `json:"stays,omitempty"`
@@ -48,18 +60,23 @@ type record struct {
 	Object     *unstructured.Unstructured  `json:"object"`
 }
 
-// Seal returns the content of a file.
-func Seal(kept []undo.Kept, key *keyfile.Key, now time.Time) ([]byte, error) {
-	header, err := json.Marshal(Header{apiVersion, fileKind, now.UTC(), len(kept), key.ID()})
+// Seal returns the text of a file.
+func Seal(c Content, key *keyfile.Key, now time.Time) ([]byte, error) {
+	header, err := json.Marshal(Header{apiVersion, fileKind, now.UTC(), len(c.Kept), key.ID()})
 	if err != nil {
 		return nil, fmt.Errorf("encode the header: %w", err)
 	}
 	var text bytes.Buffer
 	compressed := gzip.NewWriter(&text)
 	encoder := json.NewEncoder(compressed)
-	for n := range kept {
-		k := &kept[n]
-		if err := encoder.Encode(record{k.Resource, k.Requested, k.Stays, k.Finalizers, k.Object}); err != nil {
+	if len(c.Lacks) > 0 {
+		if err := encoder.Encode(record{Lacks: boundedLacks(c.Lacks)}); err != nil {
+			return nil, fmt.Errorf("encode what the backup lacks: %w", err)
+		}
+	}
+	for n := range c.Kept {
+		k := &c.Kept[n]
+		if err := encoder.Encode(record{Resource: k.Resource, Requested: k.Requested, Stays: k.Stays, Finalizers: k.Finalizers, Object: k.Object}); err != nil {
 			return nil, fmt.Errorf("encode %s: %w", k.Place(), err)
 		}
 	}
@@ -67,6 +84,13 @@ func Seal(kept []undo.Kept, key *keyfile.Key, now time.Time) ([]byte, error) {
 		return nil, fmt.Errorf("compress the objects: %w", err)
 	}
 	return append(append(header, '\n'), key.Seal(text.Bytes(), header)...), nil
+}
+
+func boundedLacks(lines []string) []string {
+	if more := len(lines) - mostLacks; more > 0 {
+		return append(slices.Clone(lines[:mostLacks]), fmt.Sprintf("and %d more", more))
+	}
+	return lines
 }
 
 // ErrNoBackup is the error for a file that has not the form of a backup.
@@ -78,32 +102,35 @@ func ReadHeader(content []byte) (Header, error) {
 	return header, err
 }
 
-// Open returns the objects and the header of a file.
-func Open(content []byte, key *keyfile.Key) ([]undo.Kept, Header, error) {
+// Open returns the content and the header of a file.
+func Open(content []byte, key *keyfile.Key) (Content, Header, error) {
 	header, line, rest, err := split(content)
 	if err != nil {
-		return nil, header, err
+		return Content{}, header, err
 	}
 	if header.Key != key.ID() {
-		return nil, header, fmt.Errorf("it was encrypted with the key %s, and this is the key %s: name the right one with --backup-key", header.Key, key.ID())
+		return Content{}, header, fmt.Errorf("it was encrypted with the key %s, and this is the key %s: name the right one with --backup-key", header.Key, key.ID())
 	}
 	text, err := key.Open(rest, line)
 	if err != nil {
-		return nil, header, err
+		return Content{}, header, err
 	}
 	plain, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
-		return nil, header, fmt.Errorf("expand the objects: %w", err)
+		return Content{}, header, fmt.Errorf("expand the objects: %w", err)
 	}
-	kept := make([]undo.Kept, 0, header.Objects)
+	c := Content{Kept: make([]undo.Kept, 0, header.Objects)}
 	for decoder := json.NewDecoder(plain); ; {
 		var r record
 		if err := decoder.Decode(&r); errors.Is(err, io.EOF) {
-			return kept, header, nil
+			return c, header, nil
 		} else if err != nil {
-			return nil, header, fmt.Errorf("decode an object: %w", err)
+			return Content{}, header, fmt.Errorf("decode an object: %w", err)
 		}
-		kept = append(kept, undo.Kept{
+		if c.Lacks = append(c.Lacks, r.Lacks...); r.Object == nil {
+			continue
+		}
+		c.Kept = append(c.Kept, undo.Kept{
 			Resource: r.Resource, Object: r.Object, Requested: r.Requested, Stays: r.Stays, Finalizers: r.Finalizers,
 		})
 	}

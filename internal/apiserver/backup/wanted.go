@@ -2,6 +2,7 @@ package backup
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,14 +52,10 @@ func Of(r preview.Report, kinds map[schema.GroupKind]undo.Kind) (wanted []Wanted
 	return wanted, unserved
 }
 
-// Unseen describes the resources that could not be read, and of which the deletion may remove objects that undo would
+// Unseen returns the resources that could not be read, and of which the deletion may remove objects that undo would
 // restore. These objects are missing in the result of Of.
-func Unseen(r preview.Report) []string {
-	var texts []string
-	for _, u := range r.Unseen {
-		if !undo.LeavesOut(schema.ParseGroupKind(u.Kind)) {
-			texts = append(texts, u.Says)
-		}
-	}
-	return texts
+func Unseen(r preview.Report) []preview.UnseenReport {
+	return slices.DeleteFunc(slices.Clone(r.Unseen), func(u preview.UnseenReport) bool {
+		return undo.LeavesOut(schema.ParseGroupKind(u.Kind))
+	})
 }

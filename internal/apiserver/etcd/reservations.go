@@ -20,6 +20,8 @@ const (
 // ErrTooManyReserved is the error of a write for rpctypes.ErrTooManyOps. A write reserves each new value under a condition of
 // its own, so only the number of new values can exceed the limit (Releases). A member in this process has a limit that no
 // object reaches.
+//
+// With the default limit, a write may reserve about 120 values, and 90 values if it also releases thousands.
 var ErrTooManyReserved = errors.New("the object gets more node ports or other unique values at once than one transaction of etcd can reserve: " +
 	"add at most 90 with each write, or start etcd with a higher --max-txn-ops than its default of 128")
 

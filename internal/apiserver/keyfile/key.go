@@ -64,9 +64,16 @@ func LoadKey(path string) (*Key, error) {
 	}
 	secret, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(secret) != keySize {
-		return nil, fmt.Errorf("%s has no key: that is %d bytes in base64", path, keySize)
+		return nil, noKey(path, len(text))
 	}
 	return NewKey(secret)
+}
+
+// noKey returns the error about a file without a key. A process that is killed while it makes a key may leave a part of
+// it.
+func noKey(path string, size int) error {
+	return fmt.Errorf("%s has no key, which is %d bytes in base64, but %d bytes of text: restore the file from a backup; "+
+		"if nothing was sealed with this key yet, remove the file, and a new key is made", path, keySize, size)
 }
 
 // LoadOrMakeKey reads the key in a file, or makes a key if there is no file; then made is true. All callers get the key

@@ -43,8 +43,13 @@ func Store(path string, key []byte) error {
 }
 
 // Create is Store, but its error is fs.ErrExist if there is a file already. Of several processes that create the file at
-// the same time, one succeeds, and the others can load its key.
+// the same time, one succeeds, and the others can load its key. Create fails if path is a link to a file that does not
+// exist: the disk of that file may be missing, and may have a key.
 func Create(path string, key []byte) error {
+	if target, ok := dangling(path); ok {
+		return fmt.Errorf("%s is a link to %s, which does not exist: mount its disk or restore the file, or remove the link so that a new key is made",
+			path, target)
+	}
 	temporary, err := write(path, key)
 	if err != nil {
 		return err
@@ -56,8 +61,19 @@ func Create(path string, key []byte) error {
 	return createInPlace(path, key)
 }
 
+// dangling returns the target of a link to a file that does not exist.
+func dangling(path string) (target string, ok bool) {
+	target, err := os.Readlink(path)
+	if err != nil {
+		return "", false
+	}
+	_, err = os.Stat(path)
+	return target, IsMissing(err)
+}
+
 // createInPlace is Create for file systems without hard links. While it writes, others load a part of the key, which is
-// no key: they fail, and can try again.
+// no key: they fail, and can try again. If it is killed there, the part stays: nobody can tell it from a key that was
+// damaged later, so that only a user may remove it.
 func createInPlace(path string, key []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -115,5 +116,45 @@ func TestCreateKeepsAnExistingKey(t *testing.T) {
 		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 			t.Errorf("%s: %v are left, %v", name, entries, err)
 		}
+	}
+}
+
+// TestKeyBehindADanglingLink checks that the error about a link to a missing file names both, and what to do: the key may
+// be on a disk that is not mounted.
+func TestKeyBehindADanglingLink(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	path, target := filepath.Join(t.TempDir(), "backup.key"), filepath.Join(disk, "key")
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+	_, made, err := LoadOrMakeKey(path)
+	if made || err == nil || !strings.Contains(err.Error(), path+" is a link to "+target+", which does not exist: mount its disk") {
+		t.Fatalf("%t %v", made, err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Errorf("%v are left, %v", entries, err)
+	}
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first, made, err := LoadOrMakeKey(target)
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	if key, made, err := LoadOrMakeKey(path); err != nil || made || key.ID() != first.ID() {
+		t.Errorf("through the link: made is %t, %v", made, err)
+	}
+}
+
+// TestPartOfAKey checks that the error about a part of a key says what to do: a process that is killed while it makes a key
+// may leave it, where the file system has no hard links.
+func TestPartOfAKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "backup.key")
+	if err := createInPlace(path, []byte("abcd")); err != nil {
+		t.Fatal(err)
+	}
+	_, made, err := LoadOrMakeKey(path)
+	if made || err == nil || !strings.Contains(err.Error(), path+" has no key") || !strings.Contains(err.Error(), "remove the file") {
+		t.Errorf("%t %v", made, err)
 	}
 }

@@ -45,6 +45,7 @@ func TestPodIsBoundOnce(t *testing.T) {
 	refused := map[string]*corev1.Binding{
 		"name in URL":          to("n1", func(b *corev1.Binding) { b.Name = "other" }),
 		"target.name: Require": to("", nil),
+		"target.name: Invalid": to("No_Node", nil),
 		"target.kind: Unsupp":  to("n1", func(b *corev1.Binding) { b.Target.Kind = "Pod" }),
 		"Precondition failed":  to("n1", func(b *corev1.Binding) { b.UID = "another" }),
 		`pods/binding "web" is forbidden: a Binding cannot set labels and annotations of coppice.dev`: to("n1", func(b *corev1.Binding) {

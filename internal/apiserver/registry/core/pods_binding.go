@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -89,6 +90,9 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	errs := validate.Required(b.Target.Name, target.Child("name"))
 	if b.Target.Kind != "" {
 		errs = append(errs, validate.OneOf(b.Target.Kind, target.Child("kind"), "Node")...)
+	}
+	if len(errs) == 0 {
+		errs = validate.FromMessages(b.Target.Name, target.Child("name"), apivalidation.NameIsDNSSubdomain(b.Target.Name, false))
 	}
 	return errs
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
@@ -89,46 +88,4 @@ func mergeSelectors(p *corev1.Pod, of map[string]string) (map[string]string, err
 		merged[key] = of[key]
 	}
 	return merged, nil
-}
-
-// mergeTolerations returns the tolerations of both lists. It drops a toleration that another one covers.
-func mergeTolerations(lists ...[]corev1.Toleration) []corev1.Toleration {
-	all := slices.Concat(lists...)
-	var merged []corev1.Toleration
-	for i, t := range all {
-		covered := slices.ContainsFunc(merged, func(other corev1.Toleration) bool { return covers(other, t) }) ||
-			slices.ContainsFunc(all[i+1:], func(other corev1.Toleration) bool {
-				return covers(other, t) && !sameToleration(other, t) // of equal ones the first stays
-			})
-		if !covered {
-			merged = append(merged, t)
-		}
-	}
-	return merged
-}
-
-// sameToleration compares without reflection, which would take minutes for the pairs of a long list.
-func sameToleration(a, b corev1.Toleration) bool {
-	if !ptr.Equal(a.TolerationSeconds, b.TolerationSeconds) {
-		return false
-	}
-	a.TolerationSeconds, b.TolerationSeconds = nil, nil
-	return a == b
-}
-
-// covers reports whether wide tolerates every taint that narrow tolerates.
-func covers(wide, narrow corev1.Toleration) bool {
-	anyKey := wide.Key == "" && wide.Operator == corev1.TolerationOpExists
-	switch {
-	case sameToleration(wide, narrow):
-		return true
-	case wide.Key != narrow.Key && !anyKey, wide.Effect != narrow.Effect && wide.Effect != "":
-		return false
-	case wide.Effect == corev1.TaintEffectNoExecute && wide.TolerationSeconds != nil &&
-		(narrow.TolerationSeconds == nil || *narrow.TolerationSeconds > *wide.TolerationSeconds):
-		return false
-	case wide.Operator == corev1.TolerationOpEqual, wide.Operator == "":
-		return narrow.Operator == corev1.TolerationOpEqual && wide.Value == narrow.Value
-	}
-	return wide.Operator == corev1.TolerationOpExists
 }

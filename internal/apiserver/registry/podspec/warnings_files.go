@@ -15,11 +15,16 @@ import (
 // volumeFile is a file in a volume. source is empty if the volume has only one source.
 type volumeFile struct{ path, source string }
 
+// maxQuoted bounds the texts that a warning about two files quotes, in bytes. Each file may be in the warnings of many
+// pairs.
+const maxQuoted = 4 << 10
+
 func (f volumeFile) String() string {
+	path := validate.Shortened(f.path, maxQuoted)
 	if f.source == "" {
-		return fmt.Sprintf("%q", f.path)
+		return fmt.Sprintf("%q", path)
 	}
-	return fmt.Sprintf("%q (%s)", f.path, f.source)
+	return fmt.Sprintf("%q (%s)", path, validate.Shortened(f.source, maxQuoted))
 }
 
 // ofFiles warns about files of a volume that replace or contain another file of it.
@@ -42,6 +47,7 @@ func (w *warnings) ofFiles(v *corev1.Volume) {
 			files = append(files, projectedFiles(source)...)
 		}
 	}
+	what = validate.Shortened(what, maxQuoted)
 	for i := range files {
 		files[i].path = strings.TrimRight(files[i].path, "/")
 	}

@@ -13,8 +13,8 @@ import (
 // An object of a few hundred kilobytes can have as many mistakes as bytes. A response with all of them would take
 // gigabytes, and minutes of a core: k8s.io/apiserver compares every two errors, and copies their text once per error.
 const (
-	// maxErrors bounds the number of errors in a response. An object with a wrong value in every field has up to 127.
-	maxErrors = 200
+	// MaxErrors bounds the number of errors in a response. A built-in object with a wrong value in every field has up to 127.
+	MaxErrors = 200
 	// maxErrorsText bounds the text of the errors in a response, in bytes. The first error is always there.
 	maxErrorsText = 256 << 10
 	// maxErrorText bounds the text of one error, which quotes a value, in bytes.
@@ -38,10 +38,10 @@ func NewInvalid(kind schema.GroupKind, name string, errs field.ErrorList) *apier
 // BoundedErrors returns the errors for a response: the first ones, with their texts shortened in the middle, and one
 // error about the others.
 func BoundedErrors(errs field.ErrorList) field.ErrorList {
-	bounded := make(field.ErrorList, 0, min(len(errs), maxErrors+1))
+	bounded := make(field.ErrorList, 0, min(len(errs), MaxErrors+1))
 	size := 0
 	for n, e := range errs {
-		if n == maxErrors || size > maxErrorsText {
+		if n == MaxErrors || size > maxErrorsText {
 			return append(bounded, &field.Error{
 				Type: e.Type, Field: Shortened(e.Field, maxFieldText), BadValue: field.OmitValueType{}, Origin: e.Origin,
 				Detail: fmt.Sprintf("this is the first of at least %d more errors, which the server does not list", len(errs)-n),
