@@ -36,8 +36,7 @@ type record struct {
 }
 
 // leftover returns a record for a pod that only the runtime has. It returns nil if the runtime has nothing of it.
-func (a *Agent) leftover(uid types.UID) *record {
-	observed := a.runtime.Observe(uid)
+func leftover(uid types.UID, observed lifecycle.Observed) *record {
 	if observed.Sandbox.ID == "" && len(observed.Instances) == 0 {
 		return nil
 	}
@@ -53,8 +52,8 @@ func (a *Agent) leftover(uid types.UID) *record {
 }
 
 // find returns the record of a pod, updated from the API, and reports whether the API has the pod. A nil record means
-// that there is nothing to do.
-func (a *Agent) find(uid types.UID) (r *record, found bool, err error) {
+// that there is nothing to do. observed is the pod in the runtime.
+func (a *Agent) find(uid types.UID, observed lifecycle.Observed) (r *record, found bool, err error) {
 	known, err := a.pods.GetIndexer().ByIndex(byUID, string(uid))
 	if err != nil {
 		return nil, false, fmt.Errorf("find pod %s: %w", uid, err)
@@ -64,7 +63,7 @@ func (a *Agent) find(uid types.UID) (r *record, found bool, err error) {
 	r = a.records[uid]
 	if len(known) == 0 {
 		if r == nil {
-			if r = a.leftover(uid); r != nil {
+			if r = leftover(uid, observed); r != nil {
 				a.records[uid] = r
 			}
 		}
@@ -102,12 +101,13 @@ func (a *Agent) forget(uid types.UID) {
 // reconcile brings a pod closer to its desired state.
 func (a *Agent) reconcile(ctx context.Context, uid types.UID) error {
 	for ctx.Err() == nil {
-		r, found, err := a.find(uid)
+		before := a.runtime.Observe(uid) // once: a second look may find containers that the first did not
+		r, found, err := a.find(uid, before)
 		if err != nil {
 			return err
 		}
 		if r == nil {
-			if !a.runtime.Observe(uid).Unknown {
+			if !before.Unknown {
 				a.runtime.Forget(uid)
 			}
 			return nil

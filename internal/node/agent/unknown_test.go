@@ -66,3 +66,38 @@ func TestUnknownPodStays(t *testing.T) {
 		t.Errorf("known: %d deletions, forgotten %v", n, runtime.forgotten)
 	}
 }
+
+// describedLater is a runtime that describes a pod only when it is asked again.
+type describedLater struct {
+	blind
+
+	asked int
+}
+
+// Observe implements Runtime.
+func (d *describedLater) Observe(types.UID) lifecycle.Observed {
+	d.asked++
+	if d.asked == 1 {
+		return lifecycle.Observed{Unknown: true}
+	}
+	return lifecycle.Observed{Sandbox: lifecycle.Sandbox{ID: "s", Ready: true}}
+}
+
+// TestPodDescribedMeanwhileStays checks that the agent does not forget a pod, and with it the files of its containers, that
+// the runtime begins to describe while the agent decides.
+func TestPodDescribedMeanwhileStays(t *testing.T) {
+	runtime := &describedLater{blind: blind{Runtime: simulated.New(clock.RealClock{})}}
+	a, err := New(Config{Client: fake.NewClientset(), Runtime: runtime, Nodes: []Node{{Name: "n"}}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.reconcile(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	if len(runtime.forgotten) != 0 {
+		t.Errorf("forgotten %v", runtime.forgotten)
+	}
+	if runtime.asked == 0 {
+		t.Error("the agent has not asked the runtime")
+	}
+}

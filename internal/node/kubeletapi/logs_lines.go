@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // LogLine is a line that a container has written.
@@ -21,7 +23,7 @@ func SelectLines(lines []LogLine, o *corev1.PodLogOptions, now time.Time) string
 	case o.SinceTime != nil:
 		since = o.SinceTime.Time
 	case o.SinceSeconds != nil:
-		since = now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+		since = now.Add(-pods.Seconds(*o.SinceSeconds))
 	}
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l LogLine) bool { return l.At.Before(since) })
 	if o.TailLines != nil {

@@ -42,6 +42,8 @@ const (
 	answerWithin = 15 * time.Second
 	// requestWithin bounds each request, in addition to the time of the operation itself.
 	requestWithin = 2 * time.Minute
+	// longestWait bounds the time for an operation: the client adds requestWithin, and more than 292 years would overflow.
+	longestWait = 100 * 365 * 24 * time.Hour
 	// lookEvery is the interval at which the agent looks for containers that have exited on their own.
 	lookEvery = time.Second
 	// downAfter is how long the runtime may fail to answer before it counts as down, as for the kubelet.
@@ -172,8 +174,8 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	if err := r.firstLook(ctx); err != nil {
 		return nil, err
 	}
-	if err := records.resume(func() ([]*runtimeapi.Image, error) { return s.images.ListImages(ctx, nil) }, c.Clock.Now()); err != nil {
-		r.failures.Warn(ctx, "interrupted pulls of images not completed", "images", err)
+	if err := records.resume(c.Clock.Now()); err != nil {
+		r.failures.Warn(ctx, "records of interrupted pulls of images not read", "images", err)
 	}
 	return r, nil
 }

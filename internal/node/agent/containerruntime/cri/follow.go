@@ -129,11 +129,16 @@ func (r *Runtime) follow(ctx context.Context) {
 	}
 }
 
-// followPod updates the volumes of a pod. A volume whose objects cannot be read keeps its contents.
+// followPod updates the volumes of a pod. A volume whose objects cannot be read keeps its contents. It skips a pod whose
+// volumes are being written or removed, which may take long: the other pods must not wait.
 func (r *Runtime) followPod(ctx context.Context, objects Objects, pod *corev1.Pod) error {
 	pod = withLimits(r.withAddresses(pod), r.capacity)
 	found := gatherVolumes(ctx, objects, r.issuers, pod)
-	defer r.files.lock(pod.UID)()
+	unlock := r.files.tryLock(pod.UID)
+	if unlock == nil {
+		return nil
+	}
+	defer unlock()
 	if r.current(pod.UID) == nil || !r.store.hasVolumes(pod.UID) {
 		return nil // they have been removed
 	}

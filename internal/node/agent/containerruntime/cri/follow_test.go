@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // cluster is an API with these objects, in the namespace of aPod. It counts requests.
@@ -140,6 +142,45 @@ func TestFollowReadsOnce(t *testing.T) {
 	r.follow(t.Context())
 	if w.requests != 1 {
 		t.Errorf("%d requests, want one", w.requests)
+	}
+}
+
+// TestFollowSkipsBusyPods checks that the removal of the volumes of a pod, which may take long, delays no update of
+// another pod.
+func TestFollowSkipsBusyPods(t *testing.T) {
+	w, r := inCluster(t)
+	for _, uid := range []types.UID{"u-1", "u-2", "u-3"} {
+		pod := aPod()
+		pod.UID = uid
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings")}}}}
+		r.Update(pod)
+		mustDo(t, r, pod, lifecycle.CreateSandbox{})
+	}
+	w.settings["a"] = "2"
+	content := func(uid types.UID) string { return contents(t, r.store.volume(uid, "v"))["a"] }
+	unlock := sync.OnceFunc(r.files.lock("u-2"))
+	defer unlock()
+	ended := make(chan struct{}, 1)
+	go func() {
+		r.follow(t.Context())
+		ended <- struct{}{}
+	}()
+	eventually.Holds(t, "the round ends", func() bool { return len(ended) == 1 })
+	unlock()
+	for _, uid := range []types.UID{"u-1", "u-3"} {
+		if got := content(uid); got != "-rw-r--r-- 2" {
+			t.Errorf("%s has %s", uid, got)
+		}
+	}
+	if got := content("u-2"); got != "-rw-r--r-- 1" {
+		t.Errorf("the busy pod has %s", got)
+	}
+	r.follow(t.Context())
+	if got := content("u-2"); got != "-rw-r--r-- 2" {
+		t.Errorf("the pod has %s, in the next round", got)
+	}
+	if len(r.files.locks) != 0 {
+		t.Errorf("%d locks are kept", len(r.files.locks))
 	}
 }
 

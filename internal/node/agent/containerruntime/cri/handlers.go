@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
@@ -67,7 +68,7 @@ func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Sta
 func (r *Runtime) stopAfterHook(ctx context.Context, of *corev1.Pod, s lifecycle.Start, id string) error {
 	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
 	if own := of.Spec.TerminationGracePeriodSeconds; own != nil {
-		grace = time.Duration(*own) * time.Second
+		grace = pods.Seconds(*own)
 	}
 	began := r.clock.Now()
 	_ = r.preStop(ctx, of, lifecycle.PreStop{ID: r.name + "://" + id, Container: s.Container, Within: grace}) // it logs the error
@@ -100,7 +101,7 @@ func (r *Runtime) handle(ctx context.Context, of subject, h *corev1.LifecycleHan
 	case h.HTTPGet != nil:
 		err = r.call(ctx, of, h.HTTPGet)
 	case h.Sleep != nil:
-		err = r.sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		err = r.sleep(ctx, pods.Seconds(h.Sleep.Seconds))
 	default:
 		err = errors.New("this kind of hook is not supported by this node")
 	}
@@ -128,7 +129,7 @@ func (r *Runtime) call(ctx context.Context, of subject, g *corev1.HTTPGetAction)
 
 // exec runs a command in an instance. An exit code other than 0 is an error.
 func (r *Runtime) exec(ctx context.Context, id string, command []string, within time.Duration) error {
-	stdout, stderr, err := r.containers.ExecSync(ctx, bare(id), command, within)
+	stdout, stderr, err := r.containers.ExecSync(ctx, bare(id), command, min(within, longestWait))
 	if exit, ok := errors.AsType[utilexec.ExitError](err); ok {
 		return fmt.Errorf("command exited with %d: %s", exit.ExitStatus(), said(stdout, stderr))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	testclock "k8s.io/utils/clock/testing"
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
@@ -32,6 +34,8 @@ func TestFailedPostStartEndsTheContainer(t *testing.T) {
 		{30, 30, 1, nil},
 		{30, 30, 2, hook},
 		{0, 2, 1, nil}, // it can still handle TERM
+		{math.MaxInt64, int64(longestWait / time.Second), 1, nil},
+		{math.MaxInt64, int64(longestWait / time.Second), 2, hook},
 	} {
 		f, pod := newFake(), aPod()
 		f.exec = utilexec.CodeExitError{Err: errors.New("no"), Code: 1}
@@ -46,9 +50,35 @@ func TestFailedPostStartEndsTheContainer(t *testing.T) {
 		if f.commands != test.commands || !slices.Equal(f.stops, []int64{test.want}) {
 			t.Errorf("grace %d: %d hooks ran, want %d; stopped with timeouts %v, want %d", test.grace, f.commands, test.commands, f.stops, test.want)
 		}
+		if f.within < 0 || f.within > longestWait {
+			t.Errorf("grace %d: a hook may take %s", test.grace, f.within)
+		}
 		if got := r.Observe(pod.UID); len(got.Instances) != 1 || got.Instances[0].Alive() {
 			t.Errorf("%+v", got)
 		}
+	}
+}
+
+// TestLongestSeconds checks that more seconds than a duration can have are many, and not a negative number.
+func TestLongestSeconds(t *testing.T) {
+	waits, r := testclock.NewFakeClock(time.Unix(1_700_000_000, 0)), newFake().open(t, t.TempDir())
+	r.clock = waits
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: math.MaxInt64}}
+		ended <- r.handle(ctx, subject{aPod(), &corev1.Container{}, "id"}, hook, 0)
+	}()
+	eventually.Holds(t, "the hook sleeps", waits.HasWaiters)
+	if waits.Step(time.Hour); !waits.HasWaiters() {
+		t.Error("a hook sleeps for less than an hour")
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("a hook that sleeps ends with %v", err)
+	}
+	if since := logOptions(&corev1.PodLogOptions{SinceSeconds: new(int64(math.MaxInt64))}, waits.Now()).Since; !since.Before(waits.Now()) {
+		t.Errorf("lines since %s", since)
 	}
 }
 

@@ -1,9 +1,11 @@
 package cri
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,14 +18,15 @@ import (
 //
 //	the image was pulled by the agent  ──▶ anonymously: every pod
 //	                                   ──▶ with a pull secret: pods that refer to it, or whose secrets have the same credentials
-//	the image was there before         ──▶ every pod, also after a pull has brought the same one
+//	the image was there before         ──▶ every pod, also after a pull has brought the same one, or given it a name
 //
 // Other pods pull it, so that the registry decides. imagerecords.go stores who may use an image.
 
 const (
 	// mostUses is the maximum number of pull secrets that are kept for one name of an image. The oldest is dropped.
 	mostUses = 100
-	// mostNames is the maximum number of names that are kept for an image. Pods that use another one always pull.
+	// mostNames is the maximum number of names that are kept for an image. The least recently used is dropped: pods that use
+	// it pull the image again. A tenant can pull an image that others use under many names of his own.
 	mostNames = 100
 )
 
@@ -78,18 +81,64 @@ func (a imageAccess) with(other imageAccess) imageAccess {
 type pulledImage struct {
 	ID string `json:"id"`
 	// Names has the access by the names of its repositories. A name that is missing allows no pod.
-	Names map[string]imageAccess `json:"names,omitempty"`
+	Names map[string]namedAccess `json:"names,omitempty"`
+}
+
+// namedAccess says which pods may use an image by one name.
+type namedAccess struct {
+	imageAccess
+
+	// Used is larger than that of the names that were used before.
+	Used uint64 `json:"used,omitempty"`
 }
 
 // add adds the access of a pull by a name.
 func (p *pulledImage) add(image string, access imageAccess) {
+	if !access.Everybody && len(access.Secrets) == 0 {
+		return // it is that of a name that is missing
+	}
 	name := repositoryName(image)
 	if p.Names == nil {
-		p.Names = map[string]imageAccess{}
+		p.Names = map[string]namedAccess{}
 	}
-	if known, isKnown := p.Names[name]; isKnown || len(p.Names) < mostNames {
-		p.Names[name] = known.with(access)
+	known, isKnown := p.Names[name]
+	if !isKnown && len(p.Names) >= mostNames {
+		delete(p.Names, p.leastUsed())
 	}
+	p.Names[name] = namedAccess{known.with(access), p.lastUse() + 1}
+}
+
+// use notes that a pod uses the image by a name, and reports whether that changes the record. It does not if the name stays
+// for long anyway: each change costs a write.
+func (p *pulledImage) use(image string) (changed bool) {
+	name := repositoryName(image)
+	known, isKnown := p.Names[name]
+	later := 0
+	for _, other := range p.Names {
+		if other.Used > known.Used {
+			later++
+		}
+	}
+	if !isKnown || later < mostNames/2 {
+		return false
+	}
+	known.Used = p.lastUse() + 1
+	p.Names[name] = known
+	return true
+}
+
+// lastUse returns the largest Used of all names.
+func (p *pulledImage) lastUse() uint64 {
+	var last uint64
+	for _, access := range p.Names {
+		last = max(last, access.Used)
+	}
+	return last
+}
+
+// leastUsed returns the name that was not used for the longest time.
+func (p *pulledImage) leastUsed() string {
+	return slices.MinFunc(slices.Sorted(maps.Keys(p.Names)), func(a, b string) int { return cmp.Compare(p.Names[a].Used, p.Names[b].Used) })
 }
 
 // repositoryName returns the full name of an image without tag and digest.
@@ -109,13 +158,4 @@ func fullReference(image string) string {
 		tag = name[slash+2+strings.IndexByte(name[slash+1:], ':'):]
 	}
 	return repositoryName(name) + ":" + tag
-}
-
-// referencesTo returns all names of an image, in full.
-func referencesTo(image *runtimeapi.Image) []string {
-	var all []string
-	for _, name := range slices.Concat(image.GetRepoTags(), image.GetRepoDigests()) {
-		all = append(all, fullReference(name))
-	}
-	return all
 }

@@ -7,47 +7,37 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const (
-	// pruneEvery is the interval at which the records of images that are gone are removed.
-	pruneEvery = 10 * time.Minute
-	// oldestPull is the age from which a pull that another agent began cannot be under way.
-	oldestPull = 24 * time.Hour
-)
+// pruneEvery is the interval at which the records of images that are gone are removed, and those of pulls that are over.
+const pruneEvery = 10 * time.Minute
 
 // imageRecords are the records of the images that the agent has pulled, in files:
 //
-//	images/pulling/HASH.json   the name of an image whose pull has begun
+//	images/pulling/HASH.json   the name of an image whose pull has begun, and the images that were there before
 //	images/pulled/HASH.json    an image, by its ID, and who may use it
 //
-// The first is written before a pull, and removed after the second is written. So an image that was pulled never looks
-// like one that was there before, even if the agent is killed. It is safe for concurrent use.
+// The first is written before a pull, and removed after the second is written (imageintents.go). So an image that was pulled
+// never looks like one that was there before, even if the agent is killed, or if the runtime finishes a pull after its
+// request was cancelled; and an image that was there before never looks like a pulled one. It is safe for concurrent use.
 type imageRecords struct {
 	dir string
 
 	mu      sync.Mutex
-	pulling map[string]int    // guarded by mu; the pulls under way, by full reference
-	writes  uint64            // guarded by mu; counts records that were written
-	written map[string]uint64 // guarded by mu; when a record was written, in writes, by ID
-}
-
-// pullIntent is the content of a file of a pull that has begun.
-type pullIntent struct {
-	Image string `json:"image"` // its full reference
+	intents map[string]*intent // guarded by mu; the pulls that have begun, by full reference
+	writes  uint64             // guarded by mu; counts records that were written
+	written map[string]uint64  // guarded by mu; when a record was written, in writes, by ID
 }
 
 // openImageRecords opens the records in a directory, and creates it if necessary.
 func openImageRecords(dir string) (*imageRecords, error) {
-	r := &imageRecords{dir: dir, pulling: map[string]int{}, written: map[string]uint64{}}
+	r := &imageRecords{dir: dir, intents: map[string]*intent{}, written: map[string]uint64{}}
 	for _, part := range []string{r.pulls(), r.pulled()} {
 		if err := os.MkdirAll(part, 0o700); err != nil {
 			return nil, fmt.Errorf("make the directory of the records of images: %w", err)
@@ -65,34 +55,11 @@ func recordPath(dir, key string) string {
 	return filepath.Join(dir, hex.EncodeToString(sum[:])+".json")
 }
 
-// begin records that the pull of an image begins. Each pull ends with end or succeed; if neither is called, the image
-// counts as pulled by the agent, and no pod may use it without a pull.
-func (r *imageRecords) begin(image string) error {
-	reference := fullReference(image)
+// add records that a pull has brought the image with this ID. The caller then calls end, or leave if that fails.
+func (r *imageRecords) add(image, id string, access imageAccess) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := writeRecord(recordPath(r.pulls(), reference), pullIntent{reference}); err != nil {
-		return err
-	}
-	r.pulling[reference]++
-	return nil
-}
-
-// end records that a pull has brought no image that was not there before.
-func (r *imageRecords) end(image string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.endLocked(fullReference(image))
-}
-
-// succeed records that a pull has brought the image with this ID.
-func (r *imageRecords) succeed(image, id string, access imageAccess) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.addLocked(image, id, access); err != nil {
-		return err
-	}
-	return r.endLocked(fullReference(image))
+	return r.addLocked(image, id, access)
 }
 
 func (r *imageRecords) addLocked(image, id string, access imageAccess) error {
@@ -104,18 +71,6 @@ func (r *imageRecords) addLocked(image, id string, access imageAccess) error {
 	r.writes++
 	r.written[id] = r.writes
 	return writeRecord(recordPath(r.pulled(), id), known)
-}
-
-func (r *imageRecords) endLocked(reference string) error {
-	if r.pulling[reference] > 1 {
-		r.pulling[reference]--
-		return nil
-	}
-	if err := missingIsFine(os.Remove(recordPath(r.pulls(), reference))); err != nil {
-		return err
-	}
-	delete(r.pulling, reference)
-	return nil
 }
 
 // readLocked returns the record of an image, or nil if the agent has not pulled it.
@@ -131,6 +86,12 @@ func (r *imageRecords) readLocked(id string) (*pulledImage, error) {
 	return p, nil
 }
 
+// isRecordedLocked reports whether the agent has pulled an image. It does not read the record, which may be large.
+func (r *imageRecords) isRecordedLocked(id string) (bool, error) {
+	_, err := os.Lstat(recordPath(r.pulled(), id))
+	return err == nil, missingIsFine(err)
+}
+
 // accessTo returns the pods that may use an image by a name without a pull.
 func (r *imageRecords) accessTo(image string, there *runtimeapi.Image) (imageAccess, error) {
 	r.mu.Lock()
@@ -140,89 +101,29 @@ func (r *imageRecords) accessTo(image string, there *runtimeapi.Image) (imageAcc
 		return imageAccess{}, err
 	}
 	if known != nil {
-		return known.Names[repositoryName(image)], nil
+		return known.Names[repositoryName(image)].imageAccess, nil
 	}
-	begun, err := r.hasBegunLocked(append(referencesTo(there), fullReference(image)))
-	return imageAccess{Everybody: err == nil && !begun}, err
+	names := lastNames(there)
+	if len(names) > 0 { // an image without a name is pending, whatever the pod calls it
+		names = append(names, lastName(image))
+	}
+	return imageAccess{Everybody: !r.isPendingLocked(there.GetId(), names)}, nil
 }
 
-// hasBegunLocked reports whether a pull by one of these names has begun, so that the image may be that of the pull.
-func (r *imageRecords) hasBegunLocked(references []string) (bool, error) {
-	for _, reference := range references {
-		_, err := os.Lstat(recordPath(r.pulls(), reference))
-		if !errors.Is(err, fs.ErrNotExist) {
-			return true, err
-		}
-	}
-	return false, nil
-}
-
-// untracked returns the IDs of the images that the agent has not pulled.
-func (r *imageRecords) untracked(images []*runtimeapi.Image) map[string]struct{} {
+// use records that a pod uses an image by a name, which is kept longer then.
+func (r *imageRecords) use(image, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ids := map[string]struct{}{}
-	for _, image := range images {
-		known, err := r.readLocked(image.GetId())
-		begun, failed := r.hasBegunLocked(referencesTo(image))
-		if known == nil && err == nil && !begun && failed == nil {
-			ids[image.GetId()] = struct{}{}
-		}
-	}
-	return ids
-}
-
-// resume completes the records of pulls that an earlier agent has begun. If the image is there, nobody may use it
-// without a pull.
-func (r *imageRecords) resume(list func() ([]*runtimeapi.Image, error), now time.Time) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	begun, err := os.ReadDir(r.pulls())
-	if err != nil || len(begun) == 0 {
+	known, err := r.readLocked(id)
+	if err != nil || known == nil || !known.use(image) {
 		return err
 	}
-	images, err := list()
-	if err != nil {
-		return err // the intents stay, and count
-	}
-	var failed []error
-	for _, e := range begun {
-		failed = append(failed, r.resumeLocked(filepath.Join(r.pulls(), e.Name()), images, now))
-	}
-	return errors.Join(failed...)
+	return writeRecord(recordPath(r.pulled(), id), known)
 }
 
-func (r *imageRecords) resumeLocked(path string, images []*runtimeapi.Image, now time.Time) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
-	var intent pullIntent
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &intent)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("read %s: %w", path, err), os.Remove(path)) // half of a file, from before the pull
-	}
-	isThere := false
-	for _, image := range images {
-		if !slices.Contains(referencesTo(image), intent.Image) {
-			continue
-		}
-		isThere = true
-		if err := r.addLocked(intent.Image, image.GetId(), imageAccess{}); err != nil {
-			return err
-		}
-	}
-	if !isThere && now.Sub(info.ModTime()) < oldestPull {
-		return nil // the runtime may go on with the pull
-	}
-	return os.Remove(path)
-}
-
-// prune removes the records of images that are gone. list returns the images that are there.
-func (r *imageRecords) prune(list func() ([]*runtimeapi.Image, error)) error {
+// prune removes the records of images that are gone, and of pulls that are over. list returns the images that are there; now
+// is the time before.
+func (r *imageRecords) prune(list func() ([]*runtimeapi.Image, error), now time.Time) error {
 	r.mu.Lock()
 	before := r.writes
 	r.mu.Unlock()
@@ -236,6 +137,7 @@ func (r *imageRecords) prune(list func() ([]*runtimeapi.Image, error)) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	failed := []error{r.settleLocked(images, now)}
 	for id, at := range r.written {
 		if at > before { // it was pulled since: the list may lack it
 			there[filepath.Base(recordPath(r.pulled(), id))] = struct{}{}
@@ -245,9 +147,8 @@ func (r *imageRecords) prune(list func() ([]*runtimeapi.Image, error)) error {
 	}
 	entries, err := os.ReadDir(r.pulled())
 	if err != nil {
-		return err
+		return errors.Join(append(failed, err)...)
 	}
-	var failed []error
 	for _, e := range entries {
 		if _, isThere := there[e.Name()]; !isThere {
 			failed = append(failed, missingIsFine(os.Remove(filepath.Join(r.pulled(), e.Name()))))
@@ -282,9 +183,9 @@ func writeRecord(path string, value any) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// pruneImages removes the records of images that are gone.
+// pruneImages removes the records of images that are gone, and of pulls that are over.
 func (r *Runtime) pruneImages(ctx context.Context) {
-	err := r.records.prune(func() ([]*runtimeapi.Image, error) { return r.images.ListImages(ctx, nil) })
+	err := r.records.prune(func() ([]*runtimeapi.Image, error) { return r.images.ListImages(ctx, nil) }, r.clock.Now())
 	if err != nil && ctx.Err() == nil {
 		r.failures.Warn(ctx, "records of images not removed", "images", err)
 	}

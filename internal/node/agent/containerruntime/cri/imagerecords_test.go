@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
@@ -83,6 +83,7 @@ type shared struct {
 	api     *tenants
 	images  *vault
 	f       *fake
+	clock   *testclock.FakeClock
 	runtime *Runtime
 	pods    int
 }
@@ -91,7 +92,7 @@ func newShared(t *testing.T) *shared {
 	t.Helper()
 	f := newFake()
 	n := &shared{
-		t: t, dir: t.TempDir(), f: f, images: &vault{ImageManagerService: f.images},
+		t: t, dir: t.TempDir(), f: f, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0)), images: &vault{ImageManagerService: f.images},
 		api: &tenants{cluster: &cluster{}, passwords: map[types.NamespacedName]string{{Namespace: "ann", Name: "pull"}: password}},
 	}
 	n.restart()
@@ -101,7 +102,7 @@ func newShared(t *testing.T) *shared {
 // restart starts another agent.
 func (n *shared) restart() {
 	n.t.Helper()
-	r, err := open(n.t.Context(), Config{Dir: n.dir, Objects: n.api, Logger: slog.New(slog.DiscardHandler)}, services{n.f, n.images})
+	r, err := open(n.t.Context(), Config{Dir: n.dir, Objects: n.api, Clock: n.clock, Logger: slog.New(slog.DiscardHandler)}, services{n.f, n.images})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -120,6 +121,16 @@ func (n *shared) start(namespace, image string, policy corev1.PullPolicy) (pulls
 	before := n.images.pulls
 	err = do(n.t, n.runtime, pod, lifecycle.Start{Container: "c"})
 	return n.images.pulls - before, err
+}
+
+// endPulls lets the time pass in which the runtime may finish a pull, and checks that no pull is kept then.
+func (n *shared) endPulls() {
+	n.t.Helper()
+	n.clock.Step(oldestPull)
+	n.runtime.pruneImages(n.t.Context())
+	if left, err := os.ReadDir(n.runtime.records.pulls()); err != nil || len(left) != 0 {
+		n.t.Errorf("pulls %v, %v", left, err)
+	}
 }
 
 // want starts a pod, and checks the number of pulls and the reason of the error.
@@ -190,7 +201,7 @@ func TestSecondTenantIsAdded(t *testing.T) {
 func TestInterruptedPullIsRemembered(t *testing.T) {
 	for name, test := range map[string]func(n *shared){
 		"killed": func(n *shared) {
-			if err := n.runtime.records.begin(private); err != nil {
+			if _, err := n.runtime.records.begin(private, nil); err != nil {
 				t.Fatal(err)
 			}
 			n.f.images.SetFakeImages([]string{private})
@@ -222,11 +233,48 @@ func TestInterruptedPullIsRemembered(t *testing.T) {
 			n.want("with credentials", "ann", private, corev1.PullIfNotPresent, 1, "")
 			n.want("with credentials again", "ann", private, corev1.PullIfNotPresent, 0, "")
 			n.want("without", "bob", private, corev1.PullNever, 0, "ErrImageNeverPull")
-			if left, err := os.ReadDir(n.runtime.records.pulls()); err != nil || len(left) != 0 {
-				t.Errorf("pulls %v, %v", left, err)
-			}
+			n.endPulls()
+			n.want("without, later", "bob", private, corev1.PullNever, 0, "ErrImageNeverPull")
 		})
 	}
+}
+
+// TestEndedPullIsNotKept checks that a pull whose end the agent has seen does not count any more, also if another one of the
+// same image is under way.
+func TestEndedPullIsNotKept(t *testing.T) {
+	n, s := withStore(t, map[string]string{coredns: "id-dns"})
+	kept := func(when string, want int) {
+		t.Helper()
+		if got, err := os.ReadDir(n.runtime.records.pulls()); err != nil || len(got) != want || len(n.runtime.records.intents) != want {
+			t.Errorf("%s: pulls %v, %v, want %d", when, got, err, want)
+		}
+	}
+	n.want("good", "ann", private, corev1.PullIfNotPresent, 1, "")
+	n.want("refused", "bob", private, corev1.PullIfNotPresent, 1, "ErrImagePull")
+	n.want("of an image that was there before", "ann", coredns, corev1.PullAlways, 1, "")
+	kept("all have ended", 0)
+
+	end := hung(t, n, s, private, func() {})
+	n.want("another one", "ann", private, corev1.PullAlways, 1, "")
+	kept("one is under way", 1)
+	n.clock.Step(2 * oldestPull)
+	n.runtime.pruneImages(t.Context())
+	kept("it takes long", 1)
+	end(nil)
+	kept("it has ended", 0)
+
+	s.images, s.registry[private] = nil, "id-cancelled"
+	ctx, cancel := context.WithCancel(t.Context())
+	s.pulling = func(image string) error {
+		s.pull(image)
+		cancel()
+		return nil
+	}
+	if err := <-n.pullOf(ctx, private); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled pull ends with %v", err)
+	}
+	kept("cancelled after its end", 0)
+	n.want("cancelled after its end", "ann", private, corev1.PullNever, 0, "")
 }
 
 // podOf returns a pod of a namespace with its pull secret.
@@ -240,7 +288,7 @@ func podOf(namespace string) *corev1.Pod {
 func TestRecordsHaveNoCredentials(t *testing.T) {
 	n := newShared(t)
 	n.want("pulled", "ann", private, corev1.PullIfNotPresent, 1, "")
-	if err := n.runtime.records.begin("quay.io/other"); err != nil {
+	if _, err := n.runtime.records.begin("quay.io/other", nil); err != nil {
 		t.Fatal(err)
 	}
 	files := 0
@@ -288,9 +336,9 @@ func TestRecordsOfMissingImagesAreRemoved(t *testing.T) {
 		t.Errorf("%d records of 1 image", got)
 	}
 	none := func() ([]*runtimeapi.Image, error) {
-		return nil, n.runtime.records.succeed("quay.io/a/new", "new", imageAccess{})
+		return nil, n.runtime.records.add("quay.io/a/new", "new", imageAccess{})
 	}
-	if err := n.runtime.records.prune(none); err != nil || count() != 1 {
+	if err := n.runtime.records.prune(none, n.clock.Now()); err != nil || count() != 1 {
 		t.Errorf("%d records: %v", count(), err)
 	}
 	n.f.images.SetFakeImages(nil)
@@ -299,16 +347,17 @@ func TestRecordsOfMissingImagesAreRemoved(t *testing.T) {
 		t.Errorf("%d records, and %d in memory, of no image", got, len(n.runtime.records.written))
 	}
 	refused := errors.New("no list")
-	if err := n.runtime.records.prune(func() ([]*runtimeapi.Image, error) { return nil, refused }); !errors.Is(err, refused) {
+	if err := n.runtime.records.prune(func() ([]*runtimeapi.Image, error) { return nil, refused }, n.clock.Now()); !errors.Is(err, refused) {
 		t.Errorf("%v", err)
 	}
 
-	if err := n.runtime.records.begin(private); err != nil {
+	if _, err := n.runtime.records.begin(private, nil); err != nil {
 		t.Fatal(err)
 	}
+	n.restart()
 	pulls := func(age time.Duration) int {
 		t.Helper()
-		if err := n.runtime.records.resume(func() ([]*runtimeapi.Image, error) { return nil, nil }, time.Now().Add(age)); err != nil {
+		if err := n.runtime.records.prune(func() ([]*runtimeapi.Image, error) { return nil, nil }, n.clock.Now().Add(age)); err != nil {
 			t.Fatal(err)
 		}
 		all, err := os.ReadDir(n.runtime.records.pulls())
@@ -332,57 +381,4 @@ func TestBrokenRecordAllowsNobody(t *testing.T) {
 	n.want("broken", "bob", private, corev1.PullNever, 0, "ErrImageNeverPull")
 	n.want("broken", "ann", private, corev1.PullIfNotPresent, 1, "")
 	n.want("mended", "ann", private, corev1.PullNever, 0, "")
-}
-
-// TestImageAccess checks who may use an image by which name, and that the records of an image are bounded.
-func TestImageAccess(t *testing.T) {
-	ann := secretUse{Namespace: "ann", Name: "pull", UID: "1", Hash: "h"}
-	for name, test := range map[string]struct {
-		use  secretUse
-		want bool
-	}{
-		"the same":              {ann, true},
-		"another password":      {secretUse{Namespace: "ann", Name: "pull", UID: "1", Hash: "i"}, true},
-		"another secret":        {secretUse{Namespace: "bob", Name: "pull", UID: "2", Hash: "h"}, true},
-		"made again":            {secretUse{Namespace: "ann", Name: "pull", UID: "2", Hash: "i"}, false},
-		"without UID and hash":  {secretUse{Namespace: "ann", Name: "pull"}, false},
-		"another name, one UID": {secretUse{Namespace: "ann", Name: "other", UID: "1"}, false},
-	} {
-		if got := (imageAccess{Secrets: []secretUse{ann}}).allows([]secretUse{{}, test.use}); got != test.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-	if (imageAccess{Secrets: []secretUse{{Namespace: "ann", Name: "pull"}}}).allows([]secretUse{{Namespace: "ann", Name: "pull"}}) {
-		t.Error("a secret that nothing identifies is the same as another one")
-	}
-	p := &pulledImage{}
-	for i := range 2*mostNames + mostUses {
-		p.add("quay.io/app:1", imageAccess{Secrets: []secretUse{{UID: types.UID(strings.Repeat("x", i+1))}}})
-		p.add("quay.io/"+strings.Repeat("x", i+1), imageAccess{Everybody: true})
-	}
-	if len(p.Names) != mostNames || len(p.Names["quay.io/app"].Secrets) != mostUses || !p.Names["quay.io/x"].Everybody {
-		t.Errorf("%d names, %d secrets", len(p.Names), len(p.Names["quay.io/app"].Secrets))
-	}
-	if hashOf("k", &runtimeapi.AuthConfig{Username: "ab", Password: "c"}) == hashOf("k", &runtimeapi.AuthConfig{Username: "a", Password: "bc"}) {
-		t.Error("two credentials have one hash")
-	}
-}
-
-func TestFullReference(t *testing.T) {
-	for image, want := range map[string]string{
-		"app":                      "docker.io/library/app:latest",
-		"app:1":                    "docker.io/library/app:1",
-		"registry.test:5000/app":   "registry.test:5000/app:latest",
-		"registry.test:5000/app:1": "registry.test:5000/app:1",
-		"quay.io/app@sha256:12":    "quay.io/app@sha256:12",
-		"quay.io/app:1@sha256:12":  "quay.io/app@sha256:12",
-	} {
-		if got := fullReference(image); got != want {
-			t.Errorf("%s: %s, want %s", image, got, want)
-		}
-	}
-	got := referencesTo(&runtimeapi.Image{RepoTags: []string{"app:1"}, RepoDigests: []string{"quay.io/app@sha256:12"}})
-	if want := []string{"docker.io/library/app:1", "quay.io/app@sha256:12"}; !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -59,7 +62,7 @@ func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container
 	isAllowed := there != nil && r.mayUse(ctx, c.Image, there, secrets)
 	switch {
 	case isPulled(c, there != nil), there != nil && !isAllowed && c.ImagePullPolicy != corev1.PullNever:
-		return r.pullFor(ctx, of, c, pull{image: c.Image, present: there.GetId(), untracked: r.untracked(ctx), secrets: secrets(), sandbox: sandbox})
+		return r.pullFor(ctx, of, c, pull{image: c.Image, secrets: secrets(), sandbox: sandbox})
 	case there == nil:
 		return nil, lifecycle.StartError{
 			Reason: "ErrImageNeverPull", Err: fmt.Errorf("container image %q is not present with pull policy of %s", c.Image, c.ImagePullPolicy),
@@ -69,6 +72,9 @@ func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container
 			Reason: "ErrImageNeverPull", Err: fmt.Errorf("container image %q is present but not verified: it was pulled with credentials that the pod does not have; "+
 				"give the pod such a pull secret, or another pull policy than %s", c.Image, c.ImagePullPolicy),
 		}
+	}
+	if err := r.records.use(c.Image, there.GetId()); err != nil {
+		r.failures.Warn(ctx, "use of an image not recorded", c.Image, err, "image", c.Image)
 	}
 	r.tell(of, c, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)
 	return there, nil
@@ -111,90 +117,129 @@ func (r *Runtime) credentials(ctx context.Context, of *corev1.Pod, image string)
 
 // pull is the input of the pull of an image.
 type pull struct {
-	image     string
-	present   string              // the ID of the present image with this name, or ""
-	untracked map[string]struct{} // the IDs of the present images that the agent has not pulled
-	secrets   []credential
-	sandbox   *runtimeapi.PodSandboxConfig
+	image   string
+	secrets []credential
+	sandbox *runtimeapi.PodSandboxConfig
 }
 
-// untracked returns the IDs of the images that the agent has not pulled.
-func (r *Runtime) untracked(ctx context.Context) map[string]struct{} {
-	images, err := r.images.ListImages(ctx, nil)
-	if err != nil { // then a pull that brings one of them is recorded, and fewer pods may use it
-		r.failures.Warn(ctx, "images not listed", "images", err)
-	}
-	return r.records.untracked(images)
+// pulled is the result of the pull of an image.
+type pulled struct {
+	id       string
+	access   imageAccess // the pods that may use the image then
+	isCutOff bool        // the runtime may go on with an attempt
 }
 
 // pullFor pulls the image of a container, returns it, and records the pods that may use it.
 func (r *Runtime) pullFor(ctx context.Context, of *corev1.Pod, c *corev1.Container, p pull) (*runtimeapi.Image, error) {
+	images, err := r.images.ListImages(ctx, nil)
+	if err != nil { // without the list, the pull could close images that were there before
+		return nil, pullError(c.Image, fmt.Errorf("list the images that are present: %w", err))
+	}
 	r.tell(of, c, "Pulling", "Pulling image %q", c.Image)
 	began := r.clock.Now()
-	if err := r.records.begin(c.Image); err != nil {
+	untracked, err := r.records.begin(c.Image, images)
+	if err != nil {
 		return nil, pullError(c.Image, fmt.Errorf("record the pull: %w", err))
 	}
-	id, access, err := r.pull(ctx, p)
+	result, err := r.pull(ctx, p)
 	if err != nil {
-		r.recordFailure(ctx, p)
+		r.recordFailure(ctx, p, result)
 		return nil, pullError(c.Image, err)
 	}
-	there, err := r.imageStatus(ctx, id, c.Image) // the pulled image may differ from the present one
+	there, err := r.brought(ctx, p, result)
 	if err != nil {
+		r.records.leave(c.Image, r.clock.Now())
 		return nil, err
 	}
-	if there == nil {
-		return nil, pullError(c.Image, errors.New("the runtime has pulled it, and does not have it"))
-	}
-	if _, wasThere := p.untracked[there.GetId()]; wasThere {
-		err = r.records.end(c.Image) // every pod may use it still
-	} else {
-		err = r.records.succeed(c.Image, there.GetId(), access)
-	}
-	if err != nil {
-		r.failures.Warn(ctx, "pull of an image not recorded", c.Image, err, "image", c.Image)
+	r.recordSuccess(ctx, p, result, there.GetId(), untracked)
+	if ctx.Err() != nil { // the container must not start
+		return nil, pullError(c.Image, ctx.Err())
 	}
 	took := r.clock.Now().Sub(began).Truncate(time.Millisecond)
 	r.tell(of, c, "Pulled", "Successfully pulled image %q in %s (%s including waiting). Image size: %d bytes.", c.Image, took, took, there.GetSize())
 	return there, nil
 }
 
-// recordFailure records that a pull has failed. The runtime may have finished it nevertheless, as when the request was
-// cancelled too late: then nobody may use the image without a pull.
-func (r *Runtime) recordFailure(ctx context.Context, p pull) {
+// brought returns the image that a pull has brought, which may differ from the one that was present. It asks also if the
+// pull was cancelled after its end, since the end must be recorded.
+func (r *Runtime) brought(ctx context.Context, p pull, result pulled) (*runtimeapi.Image, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), describeWithin)
 	defer cancel()
-	there, err := r.imageStatus(ctx, p.image, p.image)
-	_, wasThere := p.untracked[there.GetId()]
-	switch {
-	case err != nil: // the intent stays, and counts
-	case there == nil, wasThere, there.GetId() == p.present:
+	there, err := r.imageStatus(ctx, result.id, p.image)
+	if err != nil {
+		return nil, err
+	}
+	if there == nil {
+		return nil, pullError(p.image, errors.New("the runtime has pulled it, and does not have it"))
+	}
+	return there, nil
+}
+
+// recordSuccess records the image that a pull has brought. untracked has the images that every pod may use: it may do so
+// still.
+func (r *Runtime) recordSuccess(ctx context.Context, p pull, result pulled, id string, untracked map[string]struct{}) {
+	var err error
+	if _, wasThere := untracked[id]; !wasThere {
+		err = r.records.add(p.image, id, result.access)
+	}
+	if err == nil && !result.isCutOff {
 		err = r.records.end(p.image)
-	default:
-		err = r.records.succeed(p.image, there.GetId(), imageAccess{})
+	}
+	if err != nil || result.isCutOff {
+		r.records.leave(p.image, r.clock.Now())
 	}
 	if err != nil {
 		r.failures.Warn(ctx, "pull of an image not recorded", p.image, err, "image", p.image)
 	}
 }
 
+// recordFailure records that a pull has failed.
+func (r *Runtime) recordFailure(ctx context.Context, p pull, result pulled) {
+	if result.isCutOff {
+		r.records.leave(p.image, r.clock.Now())
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), describeWithin)
+	defer cancel()
+	images, err := r.images.ListImages(ctx, nil)
+	if err == nil {
+		err = r.records.fail(p.image, images)
+	}
+	if err != nil {
+		r.records.leave(p.image, r.clock.Now())
+		r.failures.Warn(ctx, "failed pull of an image not recorded", p.image, err, "image", p.image)
+	}
+}
+
 // pull pulls an image with the credentials of the pod's pull secrets, one after the other until the
-// registry accepts one, or anonymously if there are none for it. It returns who may use the image then.
-func (r *Runtime) pull(ctx context.Context, p pull) (id string, access imageAccess, err error) {
+// registry accepts one, or anonymously if there are none for it.
+func (r *Runtime) pull(ctx context.Context, p pull) (pulled, error) {
 	spec := &runtimeapi.ImageSpec{Image: p.image, UserSpecifiedImage: p.image}
 	if len(p.secrets) == 0 {
-		id, err = r.images.PullImage(ctx, spec, nil, p.sandbox)
-		return id, imageAccess{Everybody: true}, err
+		id, err := r.images.PullImage(ctx, spec, nil, p.sandbox)
+		return pulled{id, imageAccess{Everybody: true}, isCutOff(err)}, err
 	}
+	var result pulled
 	var failed []error
 	for _, c := range p.secrets {
 		id, err := r.images.PullImage(ctx, spec, c.secret, p.sandbox)
 		if err == nil {
-			return id, imageAccess{Secrets: []secretUse{c.use}}, nil
+			result.id, result.access = id, imageAccess{Secrets: []secretUse{c.use}}
+			return result, nil
 		}
+		result.isCutOff = result.isCutOff || isCutOff(err)
 		failed = append(failed, err)
 	}
-	return "", imageAccess{}, errors.Join(failed...)
+	return result, errors.Join(failed...)
+}
+
+// isCutOff reports whether the error of a request may be that of the connection, so that the runtime may go on with it.
+// gRPC answers a cancelled request at once, whatever the runtime does.
+func isCutOff(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	return slices.Contains([]codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal}, status.Code(err))
 }
 
 // isPulled reports whether the image of a container must be pulled before its start.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cri-client/pkg/logs"
 
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
@@ -43,7 +44,7 @@ func logOptions(o *corev1.PodLogOptions, now time.Time) *logs.LogOptions {
 	case o.SinceTime != nil:
 		options.Since = o.SinceTime.Time
 	case o.SinceSeconds != nil:
-		options.Since = now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+		options.Since = now.Add(-pods.Seconds(*o.SinceSeconds))
 	}
 	return options
 }

@@ -21,6 +21,25 @@ type podLock struct {
 // lock locks the files of a pod until the caller calls unlock.
 func (l *podLocks) lock(uid types.UID) (unlock func()) {
 	l.mu.Lock()
+	own := l.enterLocked(uid)
+	l.mu.Unlock()
+	own.mu.Lock()
+	return func() { l.leave(uid, own) }
+}
+
+// tryLock is lock, unless somebody holds the lock: then it does not wait, and unlock is nil.
+func (l *podLocks) tryLock(uid types.UID) (unlock func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.locks[uid] != nil {
+		return nil
+	}
+	own := l.enterLocked(uid)
+	own.mu.Lock() // nobody else has it
+	return func() { l.leave(uid, own) }
+}
+
+func (l *podLocks) enterLocked(uid types.UID) *podLock {
 	own := l.locks[uid]
 	if own == nil {
 		if l.locks == nil {
@@ -30,14 +49,14 @@ func (l *podLocks) lock(uid types.UID) (unlock func()) {
 		l.locks[uid] = own
 	}
 	own.users++
-	l.mu.Unlock()
-	own.mu.Lock()
-	return func() {
-		own.mu.Unlock()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if own.users--; own.users == 0 {
-			delete(l.locks, uid)
-		}
+	return own
+}
+
+func (l *podLocks) leave(uid types.UID, own *podLock) {
+	own.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if own.users--; own.users == 0 {
+		delete(l.locks, uid)
 	}
 }

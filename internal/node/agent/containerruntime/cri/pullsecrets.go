@@ -123,22 +123,25 @@ const (
 	defaultRegistryKey = "index.docker.io"
 )
 
-// repositoryOf returns the registry and the path of an image, without tag and digest.
+// repositoryOf returns the registry and the path of an image, without tag and digest. All names of one repository have the
+// same result.
 func repositoryOf(image string) (host, below string) {
 	image, _, _ = strings.Cut(image, "@")
 	if slash := strings.LastIndexByte(image, '/'); strings.Contains(image[slash+1:], ":") {
 		image = image[:slash+1+strings.IndexByte(image[slash+1:], ':')]
 	}
+	host, below = defaultRegistry, image
 	first, rest, found := strings.Cut(image, "/")
-	switch {
-	case !found:
-		return defaultRegistry, "library/" + image
-	case first == defaultRegistryKey:
-		return defaultRegistry, rest
-	case strings.ContainsAny(first, ".:") || first == "localhost":
-		return first, rest
+	if found && (strings.ContainsAny(first, ".:") || first == "localhost") {
+		host, below = first, rest
 	}
-	return defaultRegistry, image
+	if host == defaultRegistryKey {
+		host = defaultRegistry
+	}
+	if host == defaultRegistry && !strings.Contains(below, "/") {
+		below = "library/" + below
+	}
+	return host, below
 }
 
 // matching returns the credentials for an image, ordered by the length of their paths, longest first.

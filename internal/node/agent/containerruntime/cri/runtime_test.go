@@ -39,8 +39,9 @@ type fake struct {
 	stops []int64 // guarded by mu: the timeouts with which containers were stopped
 	exec  error   // the result of commands
 
-	commands int      // guarded by mu: how many were run
-	command  []string // guarded by mu: the last one
+	commands int           // guarded by mu: how many were run
+	command  []string      // guarded by mu: the last one
+	within   time.Duration // guarded by mu: its time limit
 }
 
 func newFake() *fake {
@@ -56,11 +57,11 @@ func (f *fake) StopContainer(ctx context.Context, id string, timeout int64) erro
 }
 
 // ExecSync implements internalapi.ContainerManager.
-func (f *fake) ExecSync(_ context.Context, _ string, command []string, _ time.Duration) (stdout, stderr []byte, err error) {
+func (f *fake) ExecSync(_ context.Context, _ string, command []string, within time.Duration) (stdout, stderr []byte, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.commands++
-	f.command = command
+	f.command, f.within = command, within
 	return []byte("out"), []byte("err"), f.exec
 }
 

@@ -329,7 +329,7 @@ func (r *Runtime) remove(ctx context.Context, of *corev1.Pod, s lifecycle.Remove
 // stop ends an instance: TERM, then KILL when the grace period is over, or KILL at once if grace is
 // 0.
 func (r *Runtime) stop(ctx context.Context, id string, grace time.Duration) error {
-	timeout := int64(math.Ceil(max(grace, 0).Seconds()))
+	timeout := int64(math.Ceil(min(max(grace, 0), longestWait).Seconds()))
 	if err := r.containers.StopContainer(ctx, bare(id), timeout); err != nil && !isNotFound(err) {
 		return fmt.Errorf("stop container %s: %w", id, err)
 	}

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 const (
@@ -51,7 +53,7 @@ func newTokens(objects Objects, c clock.PassiveClock) *tokens {
 func (t *tokens) get(ctx context.Context, of *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	key := tokenKey{of.UID, p.Audience, tokenLife}
 	if p.ExpirationSeconds != nil {
-		key.life = time.Duration(*p.ExpirationSeconds) * time.Second
+		key.life = pods.Seconds(*p.ExpirationSeconds)
 	}
 	t.mu.Lock()
 	kept, known := t.kept[key]

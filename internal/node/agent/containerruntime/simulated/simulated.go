@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
@@ -353,7 +354,7 @@ func (r *Runtime) preStop(of *corev1.Pod, s lifecycle.PreStop, done func(error))
 	}
 	takes := run.settings.hookTakes
 	if c := find(of, s.Container); c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil {
-		takes = time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+		takes = pods.Seconds(c.Lifecycle.PreStop.Sleep.Seconds)
 	}
 	if takes <= 0 {
 		return false

@@ -3,6 +3,7 @@ package simulated_test
 import (
 	"context"
 	"io"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -266,6 +267,20 @@ func TestPreStopHook(t *testing.T) {
 				n.passes(1)
 				n.wantGone(true)
 			})
+		})
+	}
+}
+
+// A hook may sleep for more seconds than a duration can have. Its container has the whole grace period.
+func TestPreStopHookOfAnyLength(t *testing.T) {
+	for _, seconds := range []int64{9_300_000_000, math.MaxInt64} {
+		synctest.Test(t, func(t *testing.T) {
+			pod := aPod()
+			pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}
+			n := newNode(t, pod)
+			n.delete(30)
+			n.passes(29 * time.Second)
+			n.wantGone(false)
 		})
 	}
 }
