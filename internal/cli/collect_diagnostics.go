@@ -2,12 +2,10 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/collect/process"
@@ -59,20 +57,4 @@ func (f *collectFlags) listen(ctx context.Context, c metrics.Controllers, access
 		servers = append(servers, serveOn(listener, endpoint.handler))
 	}
 	return servers, nil
-}
-
-// answeredWithin bounds the time in which a client must have read an answer. Answers about objects have shorter bounds.
-const answeredWithin = 2 * time.Minute
-
-// serveOn returns a function that serves until its context ends.
-func serveOn(listener net.Listener, handler http.Handler) func(context.Context) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: answeredWithin, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
-	return func(ctx context.Context) error {
-		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-		defer stop()
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve the diagnostics: %w", err)
-		}
-		return nil
-	}
 }

@@ -38,7 +38,8 @@ the command deletes nothing: preview the deletion again. --confirm-from takes th
 
 Each DELETE has the version that the preview has read as its precondition, so that a later
 change prevents it, too. With --backup, the command first writes the objects to a file for
-"coppice undo", and deletes nothing if that fails.
+"coppice undo", and deletes nothing if that fails, or if the backup is incomplete; see
+"coppice preview delete --help" about --backup-without.
 
 A server with "coppice up --confirm-deletions" refuses large deletions that nobody has
 confirmed. The command then confirms the deletion, which needs the rights "patch" and

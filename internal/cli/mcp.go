@@ -37,6 +37,7 @@ type mcpDeletion struct {
 	most      int
 	backupDir string
 	backupKey string
+	without   acceptedLack
 }
 
 // usualMost is the default of --max for agents.
@@ -56,7 +57,8 @@ With --allow-delete, there are two more tools. The tool delete makes a deletion 
 session has previewed: it takes the digest of that preview and the same arguments, works
 once, and deletes nothing if the cluster has changed since. It deletes at most --max objects,
 a limit that the agent cannot change. The tool undo restores deleted objects. With
---backup-dir, each deletion is backed up first, and does not happen if that fails.
+--backup-dir, each deletion is backed up first, and does not happen if that fails, or if the
+backup is incomplete. --backup-without is as for "coppice preview delete".
 
 The server has the rights of the kubeconfig: use one whose user may do no more than the agent
 should do. Text from the cluster is data that other users wrote. The server escapes it, and
@@ -91,11 +93,12 @@ func (f *mcpDeletion) add(c *cobra.Command) {
 	flags.IntVar(&f.most, "max", usualMost, "limit of objects that a deletion or an undo may concern; 0 for none")
 	flags.StringVar(&f.backupDir, "backup-dir", "", "directory for an encrypted backup of each deletion, for the tool undo")
 	addKey(c, &f.backupKey)
+	f.without.add(c)
 }
 
 // check returns an error if the flags contradict each other.
 func (f *mcpFlags) check(c *cobra.Command) error {
-	changes := []string{"max", "backup-dir", "backup-key"}
+	changes := []string{"max", "backup-dir", "backup-key", "backup-without"}
 	for _, name := range changes {
 		if c.Flags().Changed(name) && !f.deletion.allowed {
 			return usageError{fmt.Errorf("--%s is for --allow-delete", name)}
@@ -103,6 +106,9 @@ func (f *mcpFlags) check(c *cobra.Command) error {
 	}
 	if f.deletion.most < 0 {
 		return usageError{fmt.Errorf("--max %d is negative", f.deletion.most)}
+	}
+	if err := f.deletion.without.check("backup-dir", f.deletion.backupDir); err != nil {
+		return err
 	}
 	return f.http.check()
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/mcpserver"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -39,7 +40,7 @@ func (m *mcpCluster) previewFlags(d mcpserver.Deletion) previewFlags {
 	f := previewFlags{
 		cluster: m.flags.cluster.within(d.Namespace), targets: targetFlags{selector: d.Selector, all: d.All},
 		cascade: d.Cascade, released: d.AssumeReleased, address: m.flags.address, most: m.flags.deletion.most,
-		backup: backupFlags{key: m.flags.deletion.backupKey},
+		backup: backupFlags{key: m.flags.deletion.backupKey, without: m.flags.deletion.without},
 	}
 	if f.cascade == "" {
 		f.cascade = "background"
@@ -105,34 +106,31 @@ func (m *mcpCluster) Undo(ctx context.Context, r mcpserver.Restoration) (report 
 	}
 	f := undoFlags{cluster: m.flags.cluster.within(r.Namespace), key: m.flags.deletion.backupKey, dryRun: r.DryRun}
 	s, _, said := recorded()
-	kept, err := m.kept(ctx, &f, r, s)
+	from, err := m.kept(ctx, &f, r, s)
 	if err != nil {
 		return report, said.String(), err
 	}
-	if most := m.flags.deletion.most; most > 0 && len(kept) > most {
-		return report, said.String(), foundError{fmt.Errorf("nothing is restored: the deletion has %d objects, more than the %d of --max", len(kept), most)}
+	if most := m.flags.deletion.most; most > 0 && len(from.Kept) > most {
+		return report, said.String(), foundError{fmt.Errorf("nothing is restored: the deletion has %d objects, more than the %d of --max", len(from.Kept), most)}
 	}
-	report, err = f.restore(ctx, kept, s)
+	report, err = f.restore(ctx, from, s)
+	sayLacking(s.Err, undo.LacksHeading, report.Lacks)
 	return report, said.String(), err
 }
 
 // kept returns the objects to create again. A backup is a file in --backup-dir, whatever path an agent names.
-func (m *mcpCluster) kept(ctx context.Context, f *undoFlags, r mcpserver.Restoration, s Streams) ([]undo.Kept, error) {
+func (m *mcpCluster) kept(ctx context.Context, f *undoFlags, r mcpserver.Restoration, s Streams) (backup.Content, error) {
 	if r.Deletion != "" {
 		kept, unread, err := f.fromBin(ctx, r.Deletion)
 		printUnread(s.Err, unread)
-		return kept, err
+		return backup.Content{Kept: kept}, err
 	}
 	dir := m.flags.deletion.backupDir
 	if dir == "" {
-		return nil, errors.New("there are no backups: the server was started without --backup-dir")
+		return backup.Content{}, errors.New("there are no backups: the server was started without --backup-dir")
 	}
 	if filepath.Base(r.Backup) != r.Backup || !filepath.IsLocal(r.Backup) {
-		return nil, errors.New("a backup has a name without a path: the answer of the tool delete has it")
+		return backup.Content{}, errors.New("a backup has a name without a path: the answer of the tool delete has it")
 	}
-	kept, err := readBackup(filepath.Join(dir, r.Backup), f.key)
-	if err == nil && len(kept) == 0 {
-		err = fmt.Errorf("the backup %s has no objects", r.Backup)
-	}
-	return kept, err
+	return readBackup(filepath.Join(dir, r.Backup), f.key)
 }

@@ -92,6 +92,28 @@ func TestTokenFileIsPrivate(t *testing.T) {
 	}
 }
 
+// TestTokenFileIsNoDanglingLink: the server neither replaces the link nor makes the file at its end.
+func TestTokenFileIsNoDanglingLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link, end := filepath.Join(dir, "token"), filepath.Join(dir, "end")
+	if err := os.Symlink(end, link); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	if _, _, err := (&mcpHTTP{tokenFile: link}).token(); err == nil || !strings.Contains(err.Error(), link+" is a link to a file that does not exist: remove the link") {
+		t.Errorf("the error is %v", err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != end {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	if _, err := os.Lstat(end); !os.IsNotExist(err) {
+		t.Errorf("the end of the link: %v", err)
+	}
+	if _, _, err := (&mcpHTTP{tokenFile: filepath.Join(dir, "none", "token")}).token(); err != nil {
+		t.Errorf("without a link: %v", err)
+	}
+}
+
 // TestBackupsAreBounded: an agent that deletes and restores all day does not fill the disk.
 func TestBackupsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -19,12 +18,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
-	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // backupFlags name the file of a backup and the file with its key.
 type backupFlags struct {
 	file, key string
+	without   acceptedLack
 
 	own os.FileInfo // of the file that this command has written; nil for none
 }
@@ -32,6 +31,7 @@ type backupFlags struct {
 func (f *backupFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.file, "backup", "", "new file for an encrypted backup of all deleted objects, for coppice undo")
 	addKey(c, &f.key)
+	f.without.add(c)
 }
 
 func addKey(c *cobra.Command, key *string) {
@@ -100,7 +100,8 @@ func (f *backupFlags) save(content []byte) error {
 	return err
 }
 
-// write backs up the objects that a preview predicts to be removed. It returns an error if the backup is incomplete.
+// write backs up the objects that a preview predicts to be removed. It returns an error if the backup is incomplete, unless
+// the user accepts that. An incomplete backup says what it lacks, for undo, in any case.
 func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r preview.Report, s Streams) error {
 	path, err := keyPath(f.key)
 	if err != nil {
@@ -130,67 +131,67 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	if err != nil {
 		return err
 	}
-	content, err := backup.Seal(kept, key, time.Now())
+	missed = append(unserved, missed...)
+	unseen := backup.Unseen(r)
+	content, err := backup.Seal(backup.Content{Kept: kept, Lacks: append(saysOf(unseen), missed...)}, key, time.Now())
 	if err != nil {
 		return err
 	}
 	if err := f.save(content); err != nil {
 		return err
 	}
-	missed = append(unserved, missed...)
-	sayMissed(s.Err, missed)
+	accepted, open := f.without.split(unseen)
+	sayLacking(s.Err, "not kept", missed)
+	sayLacking(s.Err, "may not be kept, as --backup-without says", saysOf(accepted))
 	terminal.Fprintf(s.Err, "%s in %s, encrypted with the key in %s\n", english.Plural(len(kept), "object is", "objects are"), f.file, path)
-	return incomplete(missed, backup.Unseen(r))
+	return errors.Join(errMissed(missed), f.without.errOpen(open))
 }
 
-// incomplete returns an error if a backup lacks objects, or may lack objects of resources that could not be read.
-func incomplete(missed, unseen []string) error {
-	var errs []error
-	if len(missed) > 0 {
-		errs = append(errs, fmt.Errorf("%s not in the backup; preview the deletion again, into another file", english.Plural(len(missed), "object is", "objects are")))
+// errMissed returns an error if a backup lacks objects.
+func errMissed(missed []string) error {
+	if len(missed) == 0 {
+		return nil
 	}
-	if len(unseen) > 0 {
-		for n := range unseen {
-			unseen[n] = oneLineOf(unseen[n])
-		}
-		errs = append(errs, fmt.Errorf("the backup may lack objects that the deletion removes, because these resources cannot be read: %s; get the right to list them, or repair the API that does not answer, and preview the deletion again, into another file", strings.Join(unseen, "; ")))
-	}
-	return errors.Join(errs...)
+	return fmt.Errorf("%s not in the backup; preview the deletion again, into another file", english.Plural(len(missed), "object is", "objects are"))
 }
 
-func sayMissed(w io.Writer, missed []string) {
-	for n, what := range missed {
+// sayLacking prints a line for each object or resource, up to a bound.
+func sayLacking(w io.Writer, how string, lines []string) {
+	for n, what := range lines {
 		if n == maxUnread {
-			terminal.Fprintf(w, "not kept: %d more\n", len(missed)-n)
+			terminal.Fprintf(w, "%s: %d more\n", how, len(lines)-n)
 			return
 		}
-		terminal.Fprintf(w, "not kept: %s\n", oneLineOf(what))
+		terminal.Fprintf(w, "%s: %s\n", how, oneLineOf(what))
 	}
 }
 
-// readBackup returns the objects in a backup file.
-func readBackup(file, keyFile string) ([]undo.Kept, error) {
+// readBackup returns the content of a backup file. A file without objects is an error.
+func readBackup(file, keyFile string) (backup.Content, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the backup: %w", err)
+		return backup.Content{}, fmt.Errorf("read the backup: %w", err)
 	}
 	if _, err := backup.ReadHeader(content); err != nil { // before the key: without a backup there may be no key
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return backup.Content{}, fmt.Errorf("%s: %w", file, err)
 	}
 	path, err := keyPath(keyFile)
 	if err != nil {
-		return nil, err
+		return backup.Content{}, err
 	}
 	key, err := keyfile.LoadKey(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("the key of backups is not in %s: name the file that has it with --backup-key", path)
+		return backup.Content{}, fmt.Errorf("the key of backups is not in %s: name the file that has it with --backup-key", path)
 	}
 	if err != nil {
-		return nil, err
+		return backup.Content{}, err
 	}
-	kept, _, err := backup.Open(content, key)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	opened, _, err := backup.Open(content, key)
+	switch {
+	case err != nil:
+		return backup.Content{}, fmt.Errorf("%s: %w", file, err)
+	case len(opened.Kept) == 0:
+		return backup.Content{}, fmt.Errorf("the backup %s has no objects", file)
 	}
-	return kept, nil
+	return opened, nil
 }

@@ -75,6 +75,18 @@ func (u unlisted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": %d, "message": "no list for you"}`, u.code)
 }
 
+// unlistedCluster returns a cluster that answers lists of Secrets with a code, and its URL.
+func unlistedCluster(t *testing.T, code int) (*wireserver.Server, string) {
+	t.Helper()
+	cluster := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"}, wireserver.Resource{Name: "secrets", Kind: "Secret"})
+	cluster.Put("namespaces", metav1.ObjectMeta{Name: "shop", UID: "shop"})
+	cluster.Put("configmaps", metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a"})
+	cluster.Put("secrets", metav1.ObjectMeta{Namespace: "shop", Name: "s", UID: "s"})
+	server := httptest.NewServer(unlisted{cluster, code})
+	t.Cleanup(server.Close)
+	return cluster, server.URL
+}
+
 // A backup is incomplete if a resource cannot be read of which the deletion may remove objects: then the preview fails,
 // and coppice delete deletes nothing.
 func TestIncompleteBackupDeletesNothing(t *testing.T) {
@@ -82,13 +94,8 @@ func TestIncompleteBackupDeletesNothing(t *testing.T) {
 		for _, code := range []int{http.StatusForbidden, http.StatusInternalServerError, http.StatusOK} {
 			t.Run(fmt.Sprintf("%s, %d", target, code), func(t *testing.T) {
 				home := atHome(t)
-				cluster := wireserver.New(wireserver.Resource{Name: "configmaps", Kind: "ConfigMap"}, wireserver.Resource{Name: "secrets", Kind: "Secret"})
-				cluster.Put("namespaces", metav1.ObjectMeta{Name: "shop", UID: "shop"})
-				cluster.Put("configmaps", metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a"})
-				cluster.Put("secrets", metav1.ObjectMeta{Namespace: "shop", Name: "s", UID: "s"})
-				server := httptest.NewServer(unlisted{cluster, code})
-				t.Cleanup(server.Close)
-				args := []string{"delete", target, "-n", "shop", "--server", server.URL, "--backup-key", filepath.Join(home, "key")}
+				cluster, url := unlistedCluster(t, code)
+				args := []string{"delete", target, "-n", "shop", "--server", url, "--backup-key", filepath.Join(home, "key")}
 				shown := runFully(t.Context(), append([]string{"preview"}, append(args, "-o", "json", "--backup", filepath.Join(home, "preview"))...)...)
 				var report preview.Report
 				if err := json.Unmarshal([]byte(shown.out), &report); err != nil {
@@ -110,5 +117,77 @@ func TestIncompleteBackupDeletesNothing(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// --backup-without accepts the named resources if they cannot be read, and "forbidden" those that the user may not list. The
+// output, the backup and its undo say what may be missing. The error names the flag that accepts the rest.
+func TestAcceptedLackOfABackup(t *testing.T) {
+	for name, test := range map[string]struct {
+		code    int // of a list of Secrets
+		without string
+		want    string // in the error, the flag that it names; empty if the object is deleted
+		isWhole bool
+	}{
+		"forbidden":                   {code: http.StatusForbidden, want: "--backup-without=forbidden;"},
+		"forbidden, accepted":         {code: http.StatusForbidden, without: "forbidden"},
+		"forbidden, accepted by name": {code: http.StatusForbidden, without: "configmaps,secrets"},
+		"forbidden, another is":       {code: http.StatusForbidden, without: "configmaps", want: "--backup-without=configmaps,forbidden;"},
+		"an outage":                   {code: http.StatusInternalServerError, want: "--backup-without=secrets;"},
+		"an outage, accepted by name": {code: http.StatusInternalServerError, without: "secrets"},
+		"an outage is not forbidden":  {code: http.StatusInternalServerError, without: "forbidden", want: "--backup-without=forbidden,secrets;"},
+		"nothing is missing":          {code: http.StatusOK, without: "forbidden,secrets", isWhole: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := atHome(t)
+			cluster, url := unlistedCluster(t, test.code)
+			file, key := filepath.Join(home, "it.backup"), filepath.Join(home, "key")
+			args := []string{"delete", "configmaps/a", "-n", "shop", "--server", url}
+			var report preview.Report
+			if err := json.Unmarshal([]byte(runFully(t.Context(), append([]string{"preview"}, append(args, "-o", "json")...)...).out), &report); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--confirm", report.Digest, "--backup", file, "--backup-key", key)
+			if test.without != "" {
+				args = append(args, "--backup-without", test.without)
+			}
+			deleted := runFully(t.Context(), args...)
+			if isThere := slices.Contains(cluster.UIDs("configmaps"), "a"); isThere != (test.want != "") || isThere != (deleted.code != ExitOK) || !strings.Contains(deleted.err, test.want) {
+				t.Errorf("the object exists: %t, exit code %d, want %q\n%s", isThere, deleted.code, test.want, deleted.err)
+			}
+			if isSaid := strings.Contains(deleted.err, "may not be kept, as --backup-without says: secrets in namespace shop: "); isSaid != (test.want == "" && !test.isWhole) {
+				t.Errorf("the command says that Secrets may be missing: %t\n%s", isSaid, deleted.err)
+			}
+			for _, format := range []string{"text", "json", "name"} {
+				undone := runFully(t.Context(), "undo", file, "--dry-run", "-o", format, "--server", url, "--backup-key", key)
+				isSaid := strings.Contains(undone.out+undone.err, "secrets in namespace shop: ") && (format == "json" || strings.Contains(undone.out+undone.err, "The backup is incomplete, and may lack"))
+				if isSaid == test.isWhole {
+					t.Errorf("undo -o %s says that the backup is incomplete: %t\n%s%s", format, isSaid, undone.out, undone.err)
+				}
+			}
+		})
+	}
+}
+
+// The flag is for backups. Its errors name many resources briefly, and outages one by one.
+func TestAcceptedLackIsChecked(t *testing.T) {
+	for line, want := range map[string]string{
+		"preview delete cm/a --backup-without=forbidden":           "--backup-without is for --backup",
+		"delete cm/a --confirm=x --backup-without=forbidden":       "--backup-without is for --backup",
+		"delete cm/a --confirm=x --backup=x --backup-without=a,,b": "has an empty name",
+		"mcp --backup-without=forbidden":                           "--backup-without is for --allow-delete",
+		"mcp --allow-delete --backup-without=forbidden":            "--backup-without is for --backup-dir",
+	} {
+		if got := run(t, strings.Fields(line)...); got.code != ExitUsage || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exit code %d, %s", line, got.code, got.err)
+		}
+	}
+	var unseen []preview.UnseenReport
+	for n := range 50 {
+		unseen = append(unseen, preview.UnseenReport{Resource: fmt.Sprintf("r%d", n), Forbidden: n > 1, Says: fmt.Sprintf("r%d: no", n)})
+	}
+	err := acceptedLack{"r9"}.errOpen(unseen)
+	if err == nil || !strings.Contains(err.Error(), "r4: no; and 45 more; ") || !strings.Contains(err.Error(), "--backup-without=r9,r0,r1,forbidden;") {
+		t.Error(err)
 	}
 }

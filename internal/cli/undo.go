@@ -54,6 +54,8 @@ Resources outside of the cluster that a controller has destroyed stay destroyed.
 lists the objects that this concerns, and the objects that are left out because controllers
 create them again.
 
+If the backup is incomplete, the report lists what it lacks, or may lack.
+
 No existing object is changed or replaced. The same user can run an interrupted or incomplete
 undo again: a file beside the key of backups lists the created objects. On another machine,
 copy both files, or use --relink, which accepts existing objects with the same names as
@@ -93,11 +95,11 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	if !slices.Contains(undoFormats(), f.output) {
 		return usageError{fmt.Errorf("--output %q is unknown: choose one of %s", f.output, strings.Join(undoFormats(), ", "))}
 	}
-	kept, err := f.kept(ctx, args, s)
+	from, err := f.kept(ctx, args, s)
 	if err != nil {
 		return err
 	}
-	report, interrupted := f.restore(ctx, kept, s)
+	report, interrupted := f.restore(ctx, from, s)
 	if interrupted != nil && report.Objects == nil {
 		return interrupted
 	}
@@ -117,7 +119,7 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 
 // restore creates the objects again, or with --dry-run plans that. The report is empty if an error has prevented the
 // plan; with a report, an error means that the undo was interrupted.
-func (f *undoFlags) restore(ctx context.Context, kept []undo.Kept, s Streams) (undo.Report, error) {
+func (f *undoFlags) restore(ctx context.Context, from backup.Content, s Streams) (undo.Report, error) {
 	config, err := f.cluster.config()
 	if err != nil {
 		return undo.Report{}, err
@@ -131,18 +133,18 @@ func (f *undoFlags) restore(ctx context.Context, kept []undo.Kept, s Streams) (u
 	if err != nil {
 		return undo.Report{}, err
 	}
-	found, err := server.Survey(ctx, kept)
+	found, err := server.Survey(ctx, from.Kept)
 	if err != nil {
 		return undo.Report{}, err
 	}
-	plan := undo.New(kept, found, f.options)
+	plan := undo.New(from.Kept, found, f.options)
 	var interrupted error
 	if !f.dryRun {
 		run := restore.Run{Server: server, Kinds: found.Kinds, Status: f.options.Status, Progress: progressOn(s)}
 		interrupted = run.Run(ctx, plan)
 	}
 	report := plan.Report()
-	report.DryRun = f.dryRun
+	report.DryRun, report.Lacks = f.dryRun, from.Lacks
 	return report, interrupted
 }
 
@@ -165,33 +167,27 @@ func (f *undoFlags) journal(s Streams) (*restore.Journal, error) {
 }
 
 // kept returns the objects to recreate, from a backup file or else from the recycle bin of the server.
-func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.Kept, error) {
+func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) (backup.Content, error) {
 	arg := strings.Join(args, "/")
 	if len(args) != 1 && (len(args) != 2 || strings.Count(arg, "/") != 1) {
-		return nil, usageError{errors.New(`name the deleted object, as TYPE/NAME, TYPE NAME or by its UID, or a file of "coppice preview delete --backup"`)}
+		return backup.Content{}, usageError{errors.New(`name the deleted object, as TYPE/NAME, TYPE NAME or by its UID, or a file of "coppice preview delete --backup"`)}
 	}
 	isPath := strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".")
 	isName := strings.Count(arg, "/") == 1 && !isPath
 	if len(args) == 2 || !isFile(arg) {
 		if _, isUID := uuid.Parse(arg); isUID != nil && !isName {
-			return nil, fmt.Errorf("%s is not a file, a TYPE/NAME or a UID", arg)
+			return backup.Content{}, fmt.Errorf("%s is not a file, a TYPE/NAME or a UID", arg)
 		}
 		kept, unread, err := f.fromBin(ctx, arg)
 		printUnread(s.Err, unread)
-		return kept, err
+		return backup.Content{Kept: kept}, err
 	}
-	kept, err := readBackup(arg, f.key)
+	from, err := readBackup(arg, f.key)
 	if isName && errors.Is(err, backup.ErrNoBackup) {
 		kind, name, _ := strings.Cut(arg, "/")
-		return nil, fmt.Errorf("%w; to name the deleted object instead of the file: coppice undo %s", err, escape.Shell(kind)+" "+escape.Shell(name))
+		return backup.Content{}, fmt.Errorf("%w; to name the deleted object instead of the file: coppice undo %s", err, escape.Shell(kind)+" "+escape.Shell(name))
 	}
-	if err != nil {
-		return nil, err
-	}
-	if len(kept) == 0 {
-		return nil, fmt.Errorf("%s has no objects", arg)
-	}
-	return kept, nil
+	return from, err
 }
 
 // isFile reports whether a path is one of a file that may be a backup, also through a pipe.
@@ -224,6 +220,7 @@ func printUndo(s Streams, format string, r undo.Report) error {
 				terminal.Fprintf(s.Out, "%s/%s\n", strings.ToLower(o.Kind), o.Name)
 			}
 		}
+		sayLacking(s.Err, undo.LacksHeading, r.Lacks)
 		return nil
 	}
 	_, err := io.WriteString(s.Out, r.String())

@@ -12,6 +12,11 @@ import (
 type UnseenReport struct {
 	// Kind is the kind of its objects; empty for a group that does not answer.
 	Kind string `json:"kind,omitempty"`
+	// Resource is the name of the resource, such as roles.rbac.authorization.k8s.io, or the group that does not answer.
+	// It is empty for an entry that counts the rest.
+	Resource string `json:"resource,omitempty"`
+	// Forbidden is true if the user may not list the resource, or the rest.
+	Forbidden bool `json:"forbidden,omitempty"`
 	// Says names the resource, and the reason why it could not be read.
 	Says string `json:"says"`
 }
@@ -22,22 +27,47 @@ func (p *Prediction) unseen(inv *inventory.Inventory) []UnseenReport {
 	var all []UnseenReport
 	for _, u := range inv.Unread {
 		r := resourceOf(inv, u)
-		if r != nil && !r.Deletable { // its objects exist as long as their server does
+		if r != nil && !r.Deletable || storesNothing(u.Resource.Group) { // its objects exist as long as their server does
 			continue
 		}
 		if !slices.ContainsFunc(p.Outcomes, func(o Outcome) bool { return o.reaches(u, r) }) {
 			continue
 		}
-		one := UnseenReport{Says: text(u.String())}
+		one := UnseenReport{Says: text(u.String()), Resource: text(u.Resource.GroupResource().String()), Forbidden: u.Forbidden}
+		if u.Resource.Resource == "" {
+			one.Resource = text(u.Resource.Group)
+		}
 		if r != nil {
 			one.Kind = r.OwnerKind().String()
 		}
 		all = append(all, one)
 	}
-	if more := len(all) - mostUnread; more > 0 {
-		all = append(all[:mostUnread], UnseenReport{Says: fmt.Sprintf("and %d more", more)})
+	return boundedUnseen(all)
+}
+
+// boundedUnseen bounds the list. Resources that the user may not list come last: one word accepts them all, and the entry
+// for the rest is of that sort only if all the rest is.
+func boundedUnseen(all []UnseenReport) []UnseenReport {
+	more := len(all) - mostUnread
+	if more <= 0 {
+		return all
 	}
-	return all
+	slices.SortStableFunc(all, func(a, b UnseenReport) int {
+		switch {
+		case a.Forbidden == b.Forbidden:
+			return 0
+		case b.Forbidden:
+			return -1
+		}
+		return 1
+	})
+	return append(all[:mostUnread], UnseenReport{Says: fmt.Sprintf("and %d more", more), Forbidden: all[mostUnread].Forbidden})
+}
+
+// storesNothing reports whether the objects of a group are measurements, which their server computes for each request. The
+// names are Kubernetes' own. Such a server is often down, and its group does not say then that nothing can be deleted.
+func storesNothing(group string) bool {
+	return group == "metrics.k8s.io" || group == "custom.metrics.k8s.io" || group == "external.metrics.k8s.io"
 }
 
 // resourceOf returns the resource that could not be read; nil for a group that does not answer.

@@ -18,7 +18,9 @@ import (
 // The deletion of the protected ConfigMap p is refused, and reaches nothing.
 func TestUnseenResourcesAreThoseTheDeletionReaches(t *testing.T) {
 	secrets, nodes := corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("nodes")
-	metrics := schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1"}
+	down := func(group string) inventory.Unread {
+		return inventory.Unread{Resource: schema.GroupVersionResource{Group: group, Version: "v1beta1"}}
+	}
 	for name, test := range map[string]struct {
 		unread inventory.Unread
 		of     string // the deleted objects, by name, that may reach its objects
@@ -28,7 +30,10 @@ func TestUnseenResourcesAreThoseTheDeletionReaches(t *testing.T) {
 		"in another namespace":    {inventory.Unread{Resource: secrets, Namespace: "other"}, "v"},
 		"outside of it":           {inventory.Unread{Resource: secrets, Except: []string{"shop"}}, "v"},
 		"cluster-scoped":          {inventory.Unread{Resource: nodes}, "v"},
-		"group":                   {inventory.Unread{Resource: metrics}, "a shop v"},
+		"group":                   {down("acme.io"), "a shop v"},
+		"metrics":                 {down("metrics.k8s.io"), ""},
+		"custom metrics":          {down("custom.metrics.k8s.io"), ""},
+		"external metrics":        {down("external.metrics.k8s.io"), ""},
 		"that cannot be deleted":  {inventory.Unread{Resource: corev1.SchemeGroupVersion.WithResource("componentstatuses")}, ""},
 		"group of other versions": {inventory.Unread{Resource: schema.GroupVersionResource{Group: "batch", Version: "v2"}}, "a shop v"},
 	} {
@@ -49,7 +54,11 @@ func TestUnseenResourcesAreThoseTheDeletionReaches(t *testing.T) {
 				r := p.Report(inv)
 				if len(r.Unseen) > 0 {
 					got += " " + root
-					if u := r.Unseen[0]; u.Says != test.unread.String() || (u.Kind == "Secret") != (test.unread.Resource == secrets) {
+					name := test.unread.Resource.GroupResource().String()
+					if test.unread.Resource.Resource == "" {
+						name = test.unread.Resource.Group
+					}
+					if u := r.Unseen[0]; u.Resource != name || u.Says != test.unread.String() || (u.Kind == "Secret") != (test.unread.Resource == secrets) {
 						t.Errorf("%+v", r.Unseen)
 					}
 				}
@@ -65,14 +74,30 @@ func TestUnseenResourcesAreThoseTheDeletionReaches(t *testing.T) {
 	}
 }
 
-// The list of unseen resources has a bound, like the other lists of a report, and counts the rest.
+// The list of unseen resources has a bound, like the other lists of a report, and counts the rest. A user who accepts all
+// resources that are forbidden accepts the rest only if all of it is forbidden.
 func TestUnseenResourcesAreBounded(t *testing.T) {
-	inv := cluster(t, "ConfigMap a")
-	for n := range 150 {
-		inv.Unread = append(inv.Unread, inventory.Unread{Resource: schema.GroupVersionResource{Group: fmt.Sprintf("g-%d", n), Version: "v1"}, Why: "no"})
-	}
-	r := preview.New(inv).Predict(preview.RequestsOf([]ownership.UID{"a"}, metav1.DeletePropagationBackground), preview.Options{}).Report(inv)
-	if len(r.Unseen) != 101 || r.Unseen[100].Says != "and 50 more" {
-		t.Errorf("%d, the last one is %+v", len(r.Unseen), r.Unseen[len(r.Unseen)-1])
+	for name, test := range map[string]struct {
+		forbidden int // of 150
+		first     bool
+		rest      bool // is forbidden
+	}{
+		"outages": {0, false, false}, "mostly outages": {49, false, false}, "half of each": {75, false, true}, "an outage": {149, false, true}, "no right": {150, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, "ConfigMap a")
+			for n := range 150 {
+				inv.Unread = append(inv.Unread, inventory.Unread{
+					Resource: schema.GroupVersionResource{Group: fmt.Sprintf("g-%d", n), Version: "v1"}, Why: "no", Forbidden: n < test.forbidden,
+				})
+			}
+			r := preview.New(inv).Predict(preview.RequestsOf([]ownership.UID{"a"}, metav1.DeletePropagationBackground), preview.Options{}).Report(inv)
+			if len(r.Unseen) != 101 {
+				t.Fatalf("%d", len(r.Unseen))
+			}
+			if want := (preview.UnseenReport{Says: "and 50 more", Forbidden: test.rest}); r.Unseen[100] != want || r.Unseen[0].Forbidden != test.first {
+				t.Errorf("the first one is %+v, the last one %+v, want %+v", r.Unseen[0], r.Unseen[100], want)
+			}
+		})
 	}
 }

@@ -167,8 +167,7 @@ func (p *Plan) warn(s *Step, cluster Cluster) {
 			s.note("its storage may have been deleted with it")
 		}
 		if p.isReleased(s) {
-			claim, _ := claimed(s.kept.Object)
-			s.note("its claim " + claim.Namespace + "/" + claim.Name + " is not restored: no claim gets it until you remove its spec.claimRef")
+			p.noteReleased(s)
 		}
 	case claimKind:
 		name := volumeOf(s.kept)

@@ -53,37 +53,59 @@ func (p *Plan) Volumes() []string {
 		if now := p.present[s.kept.UID()]; volumeOf(s.kept) != "" && now != "" && now != s.kept.UID() {
 			all = append(all, volumeOf(s.kept))
 		}
+		if bound := p.boundBefore(s); bound != "" && p.present[bound] != "" && p.present[bound] != bound {
+			all = append(all, s.place.Name)
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
+// boundBefore returns the old UID of the claim of an existing volume, if the claim is not among the kept objects; empty
+// otherwise. An earlier undo could not read the claim, or the claim did not exist yet.
+func (p *Plan) boundBefore(s *Step) types.UID {
+	if s.place.Kind != volumeKind || s.UID == "" || s.Outcome == Made || p.claimOfKept(s) != nil {
+		return ""
+	}
+	_, bound := claimed(s.kept.Object)
+	return bound
+}
+
 // Claim returns the UID that the claimRef of a volume should have, and whether the claimRef must be updated. Its
-// present UID must be the old claim's, or empty.
+// present UID must be the old claim's, or empty if the claim is among the kept objects.
 func (p *Plan) Claim(volume *unstructured.Unstructured) (types.UID, bool) {
-	s := p.claimOf(volume, "") // its present UID decides below
-	if s == nil || p.present[s.kept.UID()] == "" {
+	place, has := claimed(volume)
+	if s := p.claimOf(volume, ""); s != nil && p.present[s.kept.UID()] != "" { // its present UID decides below
+		now := p.present[s.kept.UID()]
+		return now, has == "" || has == s.kept.UID() && has != now
+	}
+	s := p.at[Place{Kind: volumeKind, Name: volume.GetName()}]
+	if s == nil || p.boundBefore(s) == "" {
 		return "", false
 	}
-	text, _, _ := unstructured.NestedString(volume.Object, "spec", "claimRef", "uid")
-	now, has := p.present[s.kept.UID()], types.UID(text)
-	return now, has == "" || has == s.kept.UID() && has != now
+	claim, bound := claimed(s.kept.Object)
+	now := p.present[bound]
+	return now, now != "" && claim == place && has == bound && has != now
 }
 
 // VolumeFailed records that the claimRef of a volume could not be written.
 func (p *Plan) VolumeFailed(volume, why string) {
-	for _, s := range p.Steps {
-		if volumeOf(s.kept) == volume {
-			s.note("its volume " + volume + " is still reserved for its old UID: " + why)
-		}
-	}
+	p.noteVolume(volume, "is still reserved for the old UID of the claim: "+why)
 }
 
 // VolumeUnread records that a volume could not be read: it may be gone, and if it exists, its claimRef may need a write.
 func (p *Plan) VolumeUnread(volume, why string) {
+	p.noteVolume(volume, "could not be read ("+why+"): it may be gone, or still be reserved for the old UID")
+}
+
+// noteVolume adds a note about a volume to its claim, or to the volume itself if the claim is not among the kept objects.
+func (p *Plan) noteVolume(volume, says string) {
 	for _, s := range p.Steps {
 		if volumeOf(s.kept) == volume {
-			s.note("its volume " + volume + " could not be read (" + why + "): it may be gone, or still be reserved for the old UID")
+			s.note("its volume " + volume + " " + says)
+		}
+		if s.place.Name == volume && p.boundBefore(s) != "" {
+			s.note("it " + says)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (p *Plan) claimOfKept(s *Step) *Step {
 	return p.claimOf(s.kept.Object, bound)
 }
 
-// findClaims finds the claims of volumes that are not among the kept objects, and exist.
+// findClaims finds the claims of volumes that are not among the kept objects, and exist or could not be read.
 func (p *Plan) findClaims(cluster Cluster) {
 	for _, s := range p.Steps {
 		if s.place.Kind != volumeKind || p.claimOfKept(s) != nil {
@@ -172,8 +172,12 @@ func (p *Plan) findClaims(cluster Cluster) {
 		}
 		place, bound := claimed(s.kept.Object)
 		e, there := cluster.Existing[place]
-		if there && bound != "" && !e.Terminating && (e.UID == bound || e.UndoneFrom == bound || p.options.Relink) {
+		switch why := cluster.unread(place); {
+		case bound == "":
+		case there && !e.Terminating && (e.UID == bound || e.UndoneFrom == bound || p.options.Relink):
 			p.is(bound, e.UID, claimKind)
+		case !there && why != "":
+			p.unreadClaims[bound] = why
 		}
 	}
 }
@@ -183,6 +187,15 @@ func (p *Plan) isReleased(s *Step) bool {
 	_, bound := claimed(s.kept.Object)
 	claim := p.claimOfKept(s)
 	return bound != "" && p.present[bound] == "" && (claim == nil || claim.Outcome == LeftOut)
+}
+
+// claimUnread returns the reason why it is unknown whether the claim of a volume exists; empty if it is known.
+func (p *Plan) claimUnread(s *Step) string {
+	if claim := p.claimOfKept(s); claim != nil {
+		return claim.unread
+	}
+	_, bound := claimed(s.kept.Object)
+	return p.unreadClaims[bound]
 }
 
 // reclaimed returns the policy by which the storage of a volume without its claim is deleted or emptied, or "".
@@ -203,11 +216,7 @@ func (p *Plan) claimMissing(s *Step) string {
 	claim := p.claimOfKept(s)
 	switch {
 	case p.isReleased(s):
-		place, _ := claimed(s.kept.Object)
-		if policy := reclaimed(s.kept.Object); policy != "" {
-			return "its claim " + place.Namespace + "/" + place.Name + " is not restored, and its storage would be lost by its reclaim policy " + policy + ": undo the deletion of the claim, too"
-		}
-		return ""
+		return p.lostWithoutClaim(s)
 	case claim == nil || p.present[claim.kept.UID()] != "":
 		return ""
 	case claim.Outcome == Occupied:
@@ -216,6 +225,31 @@ func (p *Plan) claimMissing(s *Step) string {
 		return "its claim " + claim.place.Namespace + "/" + claim.place.Name + " was not restored, and another one of that name would get it"
 	}
 	return ""
+}
+
+// lostWithoutClaim returns the reason not to create a volume without its claim, or "".
+func (p *Plan) lostWithoutClaim(s *Step) string {
+	policy := reclaimed(s.kept.Object)
+	if policy == "" {
+		return ""
+	}
+	place, _ := claimed(s.kept.Object)
+	lost := "its storage would be lost by its reclaim policy " + policy
+	if why := p.claimUnread(s); why != "" {
+		return "its claim " + place.Namespace + "/" + place.Name + " could not be read (" + why + "), and without the claim " + lost + ": run the same undo again once the claim can be read"
+	}
+	return "its claim " + place.Namespace + "/" + place.Name + " is not restored, and " + lost + ": undo the deletion of the claim, too"
+}
+
+// noteReleased adds a note about a volume that is created without a claim that it was bound to.
+func (p *Plan) noteReleased(s *Step) {
+	place, _ := claimed(s.kept.Object)
+	claim := "its claim " + place.Namespace + "/" + place.Name
+	if why := p.claimUnread(s); why != "" {
+		s.note(claim + " could not be read (" + why + "): if an undo has created the claim again, run the same undo again once the claim can be read")
+		return
+	}
+	s.note(claim + " is not restored: no claim gets it until you remove its spec.claimRef")
 }
 
 // cleanJob removes the selector and the labels that the server derives from the UID of a Job.

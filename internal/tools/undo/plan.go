@@ -90,13 +90,16 @@ type Plan struct {
 	remade, claimed map[types.UID]schema.GroupKind
 	// missingOwners maps an owner that is not among the kept objects to the reason why it is missing.
 	missingOwners map[types.UID]string
+	// unreadClaims maps a claim of a kept volume, which is not among the kept objects, to the reason why it is unknown
+	// whether it exists.
+	unreadClaims map[types.UID]string
 }
 
 // New plans to recreate objects in a cluster.
 func New(kept []Kept, cluster Cluster, options Options) *Plan {
 	p := &Plan{
 		options: options, steps: make(map[types.UID]*Step, len(kept)), at: make(map[Place]*Step, len(kept)),
-		present: map[types.UID]types.UID{}, missingOwners: map[types.UID]string{},
+		present: map[types.UID]types.UID{}, missingOwners: map[types.UID]string{}, unreadClaims: map[types.UID]string{},
 		remade: map[types.UID]schema.GroupKind{}, claimed: map[types.UID]schema.GroupKind{},
 	}
 	for n := range kept {
@@ -136,7 +139,8 @@ func (p *Plan) findExisting(cluster Cluster, services map[Place]bool) {
 		case there:
 			occupied = append(occupied, s)
 		case s.kept.Stays && cluster.unread(s.place) != "":
-			s.end(LeftOut, "it was not deleted then, and could not be read: "+cluster.unread(s.place))
+			s.unread = cluster.unread(s.place)
+			s.end(LeftOut, "it was not deleted then, and could not be read: "+s.unread)
 		case s.kept.Stays:
 			s.end(LeftOut, "it was not deleted then, and is gone now")
 		default:

@@ -170,3 +170,77 @@ func TestR29_ClaimThatWasNeverBoundGetsNoVolume(t *testing.T) {
 		t.Error("the second write gives it the volume")
 	}
 }
+
+// R29: a claim that could not be read is not gone. Its volume is created only if no policy would delete the storage, and the
+// report does not advise to give the volume to another claim.
+func TestR29_VolumeOfUnreadClaim(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy, claim, want string
+	}{
+		"Retain":                            {"Retain", "", "Made v: its claim shop/c could not be read (503): if an undo has created the claim again, run the same undo again once the claim can be read"},
+		"Delete":                            {"Delete", "", "Failed v: its claim shop/c could not be read (503), and without the claim its storage would be lost by its reclaim policy Delete: run the same undo again once the claim can be read"},
+		"Delete, the claim was not deleted": {"Delete", "PersistentVolumeClaim c", "Failed v: its claim shop/c could not be read (503), and without the claim its storage would be lost by its reclaim policy Delete: run the same undo again once the claim can be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept := keptAll("PersistentVolume v")
+			kept[0].Object.Object["spec"] = map[string]any{
+				"claimRef": map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, "persistentVolumeReclaimPolicy": test.policy,
+			}
+			if test.claim != "" {
+				kept = append(kept, keptAll(test.claim)...)
+				kept[1].Stays = true
+				kept[1].Object.Object["spec"] = map[string]any{"volumeName": "v"}
+			}
+			cluster := clusterOf()
+			cluster.Unread = map[Place]string{{claimKind, "shop", "c"}: "503"}
+			if told := tells(New(kept, cluster, Options{})); !slices.Contains(told, test.want) {
+				t.Errorf("%q, want %q", told, test.want)
+			}
+		})
+	}
+}
+
+// R29: a later undo reserves a volume for its claim, which an earlier undo could not read, or which did not exist then. A
+// volume that is reserved for another claim meanwhile stays with that.
+func TestR29_VolumeOfUnreadClaimIsLinkedLater(t *testing.T) {
+	for name, test := range map[string]struct {
+		claim  string // that exists
+		relink bool
+		now    map[string]any // the claimRef of the volume
+		uid    string         // that it gets; empty for no change
+	}{
+		"created again":           {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, uid: "c-2"},
+		"linked before":           {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c-2"}},
+		"given to another claim":  {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "d", "uid": "d"}},
+		"moved to another name":   {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "d", "uid": "c"}},
+		"released by a user":      {claim: "c-2 from=c"},
+		"open to the name":        {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c"}},
+		"never deleted":           {claim: "c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
+		"another claim":           {claim: "impostor", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
+		"another claim, --relink": {claim: "chosen", relink: true, now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, uid: "chosen"},
+		"created, being deleted":  {claim: "c-2 from=c terminating", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept := keptAll("PersistentVolume v")
+			kept[0].Object.Object["spec"] = map[string]any{
+				"claimRef": map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, "persistentVolumeReclaimPolicy": "Retain",
+			}
+			p := New(kept, clusterOf("PersistentVolume v v-2 from=v", "PersistentVolumeClaim c "+test.claim), Options{Relink: test.relink})
+			there := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "v", "uid": "v-2"}, "spec": map[string]any{}}}
+			if test.now != nil {
+				there.Object["spec"] = map[string]any{"claimRef": test.now}
+			}
+			uid, differs := p.Claim(there)
+			if differs != (test.uid != "") || differs && string(uid) != test.uid {
+				t.Errorf("the volume gets %q, %t; want %q", uid, differs, test.uid)
+			}
+			if test.uid != "" && !slices.Equal(p.Volumes(), []string{"v"}) {
+				t.Errorf("the volumes to write are %q", p.Volumes())
+			}
+			p.VolumeFailed("v", "no right")
+			if !slices.Contains(p.steps["v"].Notes, "it is still reserved for the old UID of the claim: no right") {
+				t.Errorf("%q", tells(p))
+			}
+		})
+	}
+}

@@ -14,7 +14,12 @@ type Report struct {
 	DryRun  bool           `json:"dryRun,omitempty"`
 	Counts  []CountReport  `json:"counts"`
 	Objects []ObjectReport `json:"objects"`
+	// Lacks has a line for each object that the backup lacks, and for each resource of which it may lack objects.
+	Lacks []string `json:"lacks,omitempty"`
 }
+
+// LacksHeading is the heading of Lacks for people.
+const LacksHeading = "The backup is incomplete, and may lack"
 
 // CountReport counts the objects with one outcome.
 type CountReport struct {
@@ -101,6 +106,12 @@ func (r Report) String() string {
 	}
 	for _, c := range r.Counts {
 		text.WriteString(escape.Sprintf("%s: %d\n", strings.TrimSuffix(r.heading(c.Outcome), ":"), c.Objects))
+	}
+	if len(r.Lacks) > 0 {
+		text.WriteString(LacksHeading + ":\n")
+	}
+	for _, line := range r.Lacks {
+		text.WriteString("  " + escape.Line(line) + "\n")
 	}
 	return text.String()
 }
