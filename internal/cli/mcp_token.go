@@ -49,11 +49,7 @@ func makeToken(path string) (string, error) {
 
 func readToken(path string) (string, error) {
 	info, err := os.Stat(path)
-	_, noLink := os.Lstat(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist) && noLink == nil:
-		// A token that is written through the link, or replaces it, would not be in the file that the user has chosen.
-		return "", fmt.Errorf("--token-file: %s is a link to a file that does not exist: remove the link, or name another file", path)
 	case err != nil:
 		return "", fmt.Errorf("--token-file: %w", err)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:

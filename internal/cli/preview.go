@@ -63,8 +63,7 @@ its instances.
 The command reads the metadata of objects in the cluster that kubectl would use, and pods,
 and changes nothing. For an object in a namespace it reads that namespace, and more if
 necessary; for other objects it reads all namespaces. A control plane of "coppice up", or a
-collector at --address, answers from memory instead, in milliseconds for any number of
-objects.
+collector at --address, answers from memory instead, in milliseconds.
 
 Finalizers of other controllers are assumed to stay. The preview names the controller that
 serves each finalizer, whether it works, and whether the deletion removes the controller as

@@ -38,7 +38,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -135,7 +134,7 @@ func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.With
 	defer queue.ShutDown()
 	var synced []cache.InformerSynced
 	for _, source := range c.Sources {
-		registration, err := source.Informer.AddEventHandler(source.handler(func(key cache.ObjectName) { queue.AddAfter(key, c.BatchPeriod) }))
+		registration, err := source.Informer.AddEventHandler(source.guarded(ctx, log, c.Name).handler(func(key cache.ObjectName) { queue.AddAfter(key, c.BatchPeriod) }))
 		if ctx.Err() != nil {
 			return nil // stopped while it starts: a shared informer takes no handlers then
 		}
@@ -243,20 +242,18 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 	}
 }
 
-// reconcile returns a panic as an error. The object that has caused it would otherwise end the control plane, again at each
-// start.
+// reconcile returns a panic as an error.
 func (c *Controller) reconcile(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			requeueAfter, err = 0, fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
-		}
-	}()
-	return c.Reconcile(ctx, key)
+	err = guard(func() (err error) {
+		requeueAfter, err = c.Reconcile(ctx, key)
+		return err
+	})
+	return requeueAfter, err
 }
 
 // IgnoreNotFound returns nil for a NotFound error, and any other error unchanged.
 func IgnoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
+	if IsNotFound(err) {
 		return nil
 	}
 	return err
@@ -277,5 +274,5 @@ func isStaleCache(err error) bool {
 	if errors.As(err, &joined) {
 		return !slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return !isStaleCache(one) })
 	}
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
+	return IsConflict(err) || IsNotFound(err) || IsAlreadyExists(err)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -127,7 +126,7 @@ func (s eventSink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
 	switch written, err := s.EventSinkImpl.Patch(e, data); {
 	case err == nil:
 		return written, nil
-	case apierrors.IsNotFound(err):
+	case IsNotFound(err):
 		return nil, err
 	}
 	return e, nil

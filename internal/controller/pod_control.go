@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // PodControl creates and deletes the pods of owners. It maintains the Expectations, and records
@@ -42,7 +44,7 @@ func (p *PodControl) Create(ctx context.Context, owner Owner, on runtime.Object,
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return err // the namespace shows it, and no retry can succeed
-	case apierrors.IsAlreadyExists(err):
+	case IsAlreadyExists(err):
 		return err // an earlier pod of that name is about to go
 	case isUnanswered(err):
 		p.Expectations.creationUnknown(owner.GetUID())
@@ -65,13 +67,13 @@ func (p *PodControl) Delete(ctx context.Context, owner Owner, on runtime.Object,
 		p.Expectations.ExpectDeletion(owner.GetUID(), pod.UID)
 		p.Events.Eventf(on, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)
 		return nil
-	case apierrors.IsNotFound(err):
+	case IsNotFound(err):
 		return nil
 	case isUnanswered(err):
 		p.Expectations.deletionUnknown(owner.GetUID(), pod.UID, pod.Name)
 		err = errors.Join(err, p.resolveUnknown(ctx, owner))
 	}
-	if !apierrors.IsConflict(err) {
+	if !IsConflict(err) {
 		p.Events.Eventf(on, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	}
 	return fmt.Errorf("delete pod %s: %w", pod.Name, err)
@@ -84,10 +86,10 @@ func (p *PodControl) CheckDeletion(ctx context.Context, on runtime.Object, pod *
 	err := p.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}, DryRun: []string{metav1.DryRunAll},
 	})
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) {
+	if err == nil || IsNotFound(err) || refusal.ServerAnswers(err, apierrors.IsBadRequest) {
 		return nil
 	}
-	if !apierrors.IsConflict(err) {
+	if !IsConflict(err) {
 		p.Events.Eventf(on, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	}
 	return fmt.Errorf("delete pod %s: %w", pod.Name, err)

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -228,6 +231,43 @@ func TestR25_WhatWasDone(t *testing.T) {
 	}
 }
 
+// denial is the answer of an API server to a request that a webhook denies. The webhook may choose a code.
+func denial(code int32) error {
+	return webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: code, Message: "it is kept"})
+}
+
+// A pod whose deletion a webhook denies is there, and stays, whatever code the webhook chooses.
+func TestDeniedDeletion(t *testing.T) {
+	for _, code := range []int32{0, http.StatusForbidden, http.StatusNotFound, http.StatusConflict} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			p, client := newPodControl(newPod("9"))
+			events := record.NewFakeRecorder(1)
+			p.Events = events
+			refuse(client, "delete", 1, denial(code))
+			owner, set := newOwner()
+			err := p.Delete(t.Context(), owner, set, newPod("9"))
+			if !IsRefusal(err) || isStaleCache(err) || len(events.Events) != 1 {
+				t.Errorf("%v, with %d events", err, len(events.Events))
+			}
+			if IgnoreNotFound(err) == nil || IsNotFound(err) || IsConflict(err) || IsAlreadyExists(err) {
+				t.Errorf("%v counts as the answer of the server about the object", err)
+			}
+		})
+	}
+}
+
+// A webhook may also choose a reason.
+func TestDeniedCreation(t *testing.T) {
+	p, client := newPodControl()
+	events := record.NewFakeRecorder(1)
+	p.Events = events
+	refuse(client, "create", 1, webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists}))
+	owner, set := newOwner()
+	if err := p.Create(t.Context(), owner, set, newPod("")); !IsRefusal(err) || IsAlreadyExists(err) || len(events.Events) != 1 {
+		t.Errorf("%v, with %d events", err, len(events.Events))
+	}
+}
+
 // A dry run of a deletion says whether the server refuses it. Nothing is known if a webhook supports no dry run.
 func TestDryRunOfADeletion(t *testing.T) {
 	protected := apierrors.NewForbidden(corev1.Resource("pods"), "web-1", nil)
@@ -241,6 +281,9 @@ func TestDryRunOfADeletion(t *testing.T) {
 		"refused":                 {protected, protected, 1},
 		"dry runs do not work":    {apierrors.NewBadRequest("admission webhook does not support dry run"), nil, 0},
 		"the server is not there": {errors.New("connection refused"), errors.New("connection refused"), 1},
+		"denied":                  {denial(0), denial(0), 1},
+		"denied like one gone":    {denial(http.StatusNotFound), denial(http.StatusNotFound), 1},
+		"denied like one changed": {denial(http.StatusConflict), denial(http.StatusConflict), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, client := newPodControl()

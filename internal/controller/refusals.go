@@ -4,8 +4,11 @@ import (
 	"maps"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // Refusals counts, for each owner, how often deletions of its present pods were refused. It is safe for concurrent use.
@@ -21,8 +24,20 @@ func NewRefusals() *Refusals {
 
 // IsRefusal reports whether an error is the server's decision about the object, so that the request may be refused again.
 func IsRefusal(err error) bool {
-	return err != nil && !isUnanswered(err) && !isStaleCache(err)
+	return err != nil && !isUnanswered(err) && !isStaleCache(err) && !isPanic(err)
 }
+
+// IsNotFound reports whether the API server found no object. A webhook that denies a request may choose the same code: the
+// object is there.
+func IsNotFound(err error) bool { return refusal.ServerAnswers(err, apierrors.IsNotFound) }
+
+// IsConflict reports whether the API server found another version of an object. A webhook that denies a request may choose
+// the same code.
+func IsConflict(err error) bool { return refusal.ServerAnswers(err, apierrors.IsConflict) }
+
+// IsAlreadyExists reports whether the API server found an object of that name. A webhook that denies a request may choose the
+// same reason.
+func IsAlreadyExists(err error) bool { return refusal.ServerAnswers(err, apierrors.IsAlreadyExists) }
 
 // Add counts a refusal.
 func (r *Refusals) Add(owner cache.ObjectName, pod types.UID) {

@@ -137,7 +137,7 @@ func (c *RevisionControl) create(ctx context.Context, s RevisionSubject, data []
 			c.expectations.ExpectVersion(s.GetUID(), created.ResourceVersion)
 			return created, nil
 		}
-		if !apierrors.IsAlreadyExists(err) {
+		if !IsAlreadyExists(err) {
 			return nil, fmt.Errorf("create revision %s: %w", revision.Name, err)
 		}
 		there, err := c.client.AppsV1().ControllerRevisions(s.GetNamespace()).Get(ctx, revision.Name, metav1.GetOptions{})
@@ -201,7 +201,7 @@ func (c *RevisionControl) Truncate(ctx context.Context, r Revisions, live func(*
 		err := c.client.AppsV1().ControllerRevisions(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
 		})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if IgnoreNotFound(err) != nil {
 			return fmt.Errorf("remove revision %s: %w", old.Name, err)
 		}
 		return nil

@@ -104,21 +104,3 @@ func (d *dataDir) unlock() {
 }
 
 func (d *dataDir) join(name string) string { return filepath.Join(d.path, name) }
-
-// writePrivate replaces a file atomically, readable by its owner only. If root replaces the file of another user, it
-// stays that user's.
-func writePrivate(path string, data []byte) error {
-	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(temporary.Name()) }() // after a rename, nothing remains to remove
-	if _, err := temporary.Write(data); err != nil {
-		temporary.Close()
-		return err
-	}
-	if err := errors.Join(temporary.Close(), keepOwner(temporary.Name(), path)); err != nil {
-		return err
-	}
-	return os.Rename(temporary.Name(), path)
-}

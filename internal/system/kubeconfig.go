@@ -1,15 +1,16 @@
 package system
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
+	"slices"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
@@ -28,14 +29,19 @@ func kubeconfigOf(who identity, server string, authority []byte, pair auth.Pair)
 }
 
 // writeKubeconfig merges config into the kubeconfig at path, mode 0600. It sets the current context if
-// config has one, and keeps all other entries of the file. If path is a symbolic link, it writes the file that the link
-// names, as kubectl does: dotfiles are often links into a repository.
+// config has one, and keeps all other entries of the file. If root writes the file of another user, it stays that user's.
 func writeKubeconfig(path string, config *clientcmdapi.Config) error {
-	merged, err := clientcmd.LoadFromFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		merged = clientcmdapi.NewConfig()
-	case err != nil:
+	at, err := fileOf(path)
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig %s: %w", path, err)
+	}
+	defer at.close()
+	before, info, err := at.read()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write the kubeconfig %s: %w", path, err)
+	}
+	merged, err := parseKubeconfig(before)
+	if err != nil {
 		return fmt.Errorf("%s is not a kubeconfig, and is left as it is: %w", path, err)
 	}
 	maps.Copy(merged.Clusters, config.Clusters)
@@ -48,28 +54,29 @@ func writeKubeconfig(path string, config *clientcmdapi.Config) error {
 	if err != nil {
 		return fmt.Errorf("encode the kubeconfig: %w", err)
 	}
-	path = linkedFile(path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("write the kubeconfig: %w", err)
-	}
-	if err := writePrivate(path, data); err != nil {
-		return fmt.Errorf("write the kubeconfig: %w", err)
+	if err := at.replace(info, contents(data)); err != nil {
+		return fmt.Errorf("write the kubeconfig %s: %w", path, err)
 	}
 	return nil
 }
 
-// linkedFile follows symbolic links to a file, which need not exist.
-func linkedFile(path string) string {
-	const longest = 40 // links, as in Linux
-	for range longest {
-		link, err := os.Readlink(path)
-		if err != nil { // it is no link
-			return path
-		}
-		if !filepath.IsAbs(link) {
-			link = filepath.Join(filepath.Dir(path), link)
-		}
-		path = link
+// parseKubeconfig reads a kubeconfig; an empty one is valid. clientcmd also reads any other file in YAML, and drops what it
+// does not know: such a file would be lost.
+func parseKubeconfig(data []byte) (*clientcmdapi.Config, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return clientcmdapi.NewConfig(), nil
 	}
-	return path
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	var has map[string]any
+	if err := yaml.Unmarshal(data, &has); err != nil {
+		return nil, err
+	}
+	isPart := func(key string) bool { _, ok := has[key]; return ok }
+	if has["kind"] != "Config" && !slices.ContainsFunc([]string{"clusters", "users", "contexts", "current-context"}, isPart) {
+		return nil, errors.New("it has no kind Config, and none of clusters, users and contexts")
+	}
+	return config, nil
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -107,16 +108,52 @@ func TestKubeconfigThatIsALinkStaysOne(t *testing.T) {
 }
 
 func TestOtherFilesAreNotOverwritten(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "notes")
-	const notes = "- not\n- a kubeconfig\n"
-	if err := os.WriteFile(path, []byte(notes), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{
+		"a list":               "- not\n- a kubeconfig\n",
+		"a mapping":            "network:\n  version: 2\n  ethernets: {eth0: {dhcp4: true}}\n",
+		"comments":             "# fs.inotify.max_user_watches = 1\n",
+		"an object":            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+		"a version alone":      "apiVersion: v1\n",
+		"a clusters somewhere": "data: {clusters: []}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "notes")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := writeKubeconfig(path, ours("https://127.0.0.1:1")); err == nil || !strings.Contains(err.Error(), "is not a kubeconfig, and is left as it is") {
+				t.Errorf("error %v", err)
+			}
+			if data, err := os.ReadFile(path); err != nil || string(data) != text {
+				t.Errorf("%q %v", data, err)
+			}
+		})
 	}
-	if err := writeKubeconfig(path, ours("https://127.0.0.1:1")); err == nil {
-		t.Error("no error")
-	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != notes {
-		t.Errorf("%q %v", data, err)
+}
+
+// TestShortKubeconfigsAreKubeconfigs: kubectl leaves such files, and reads them.
+func TestShortKubeconfigsAreKubeconfigs(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty":          "",
+		"an empty line":  "\n",
+		"the kind":       "apiVersion: v1\nkind: Config\n",
+		"nothing in it":  "apiVersion: v1\nclusters: null\ncontexts: null\nkind: Config\nusers: null\n",
+		"users alone":    "users: []\n",
+		"JSON":           `{"current-context": ""}`,
+		"contexts alone": "contexts: [{name: prod, context: {cluster: prod, user: me}}]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := writeKubeconfig(path, ours("https://127.0.0.1:1")); err != nil {
+				t.Fatal(err)
+			}
+			if got := read(t, path).Clusters[ContextName].Server; got != "https://127.0.0.1:1" {
+				t.Errorf("server %s", got)
+			}
+		})
 	}
 }
 

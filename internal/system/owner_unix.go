@@ -3,29 +3,41 @@
 package system
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
 )
 
-// keepOwner gives a file the owner and the group of the file that it will replace, if there is one. Only root can, and
-// has to: any other user replaces files of its own.
-func keepOwner(file, replaced string) error {
+// noWait makes the opening of a FIFO return at once.
+const noWait = syscall.O_NONBLOCK
+
+// keepOwner gives a file the owner and the group of the file that it will replace. Only root can, and has to: any other user
+// replaces files of its own.
+func keepOwner(file *os.File, replaced fs.FileInfo) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	info, err := os.Stat(replaced)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	owner, err := statOf(replaced)
 	if err != nil {
 		return err
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("the owner of %s is unknown", replaced)
+	return file.Chown(int(owner.Uid), int(owner.Gid))
+}
+
+// ownerOf returns the owner of a file.
+func ownerOf(info fs.FileInfo) (int, error) {
+	stat, err := statOf(info)
+	if err != nil {
+		return 0, err
 	}
-	return os.Chown(file, int(owner.Uid), int(owner.Gid))
+	return int(stat.Uid), nil
+}
+
+func statOf(info fs.FileInfo) (*syscall.Stat_t, error) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil, fmt.Errorf("the owner of %s is unknown", info.Name())
+	}
+	return stat, nil
 }

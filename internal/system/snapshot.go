@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
@@ -53,20 +52,19 @@ func SaveSnapshot(ctx context.Context, dir, file string) error {
 // WriteSnapshot writes a file atomically and syncs it. Only its owner can read it: a snapshot contains
 // every Secret.
 func WriteSnapshot(file string, write func(*os.File) error) error {
-	out, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // mode 0600
+	at, err := entryOf(file)
 	if err != nil {
 		return fmt.Errorf("write the snapshot: %w", err)
 	}
-	defer func() { _ = os.Remove(out.Name()) }() // after a rename, nothing remains to remove
-	defer out.Close()
-	if err := write(out); err != nil {
+	defer at.close()
+	err = at.replace(nil, func(out *os.File) error {
+		if err := write(out); err != nil {
+			return err
+		}
+		return out.Sync()
+	})
+	if err != nil {
 		return fmt.Errorf("write the snapshot %s: %w", file, err)
-	}
-	if err := out.Sync(); err != nil {
-		return fmt.Errorf("write the snapshot %s: %w", file, err)
-	}
-	if err := os.Rename(out.Name(), file); err != nil {
-		return fmt.Errorf("write the snapshot: %w", err)
 	}
 	return nil
 }

@@ -121,7 +121,12 @@ func (p *controlPlane) publish() (facts Plane, keepFresh func(context.Context), 
 // writeCredentials writes the kubeconfigs, and returns a function that renews them until its
 // context ends.
 func writeCredentials(o completedOptions, authority *auth.Authority, plane Plane) (keepFresh func(context.Context), err error) {
-	all := []credentials{{authority, plane.Server, administrator(), []string{plane.Kubeconfig, o.WriteKubeconfig}, o.Log}}
+	// Links to the data directory were followed when it was locked, whoever made them.
+	dataDir, err := filepath.EvalSymlinks(filepath.Dir(plane.Kubeconfig))
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	all := []credentials{{authority, plane.Server, administrator(), []string{KubeconfigPath(dataDir), o.WriteKubeconfig}, o.Log}}
 	if o.WriteCollectorKubeconfig != "" {
 		all = append(all, credentials{authority, plane.Server, collectorOutside(), []string{o.WriteCollectorKubeconfig}, o.Log})
 	}

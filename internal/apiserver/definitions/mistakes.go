@@ -3,6 +3,7 @@ package definitions
 import (
 	"context"
 	"maps"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
@@ -196,11 +197,9 @@ func (s *instanceSchema) changed(w Write) map[string]any {
 
 // blocksRules reports whether apiextensions-apiserver evaluates no rules because of other mistakes.
 func blocksRules(errs field.ErrorList) bool {
-	for _, e := range errs {
-		switch e.Type {
-		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(errs, func(e *field.Error) bool {
+		return slices.Contains([]field.ErrorType{
+			field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
+		}, e.Type)
+	})
 }

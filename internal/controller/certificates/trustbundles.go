@@ -9,7 +9,6 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
@@ -82,7 +81,7 @@ func (c *publisher) reconcile(ctx context.Context, _ cache.ObjectName) (time.Dur
 
 func (c *publisher) create(ctx context.Context) error {
 	_, err := c.client.CertificatesV1().ClusterTrustBundles().Create(ctx, c.want.DeepCopy(), metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil && !controller.IsAlreadyExists(err) {
 		return fmt.Errorf("create ClusterTrustBundle %s: %w", c.want.Name, err)
 	}
 	return nil

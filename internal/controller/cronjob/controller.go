@@ -133,9 +133,9 @@ func (c *reconciler) removeOne(ctx context.Context, cron *batchv1.CronJob, job *
 	case err == nil:
 		c.events.Eventf(cron, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %s", job.Name)
 		return nil
-	case apierrors.IsNotFound(err):
+	case controller.IsNotFound(err):
 		return nil
-	case !apierrors.IsConflict(err):
+	case !controller.IsConflict(err):
 		c.events.Eventf(cron, corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
 	}
 	return fmt.Errorf("delete job %s/%s: %w", job.Namespace, job.Name, err)

@@ -3,6 +3,7 @@ package cronjob
 import (
 	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -39,12 +41,20 @@ func newController(t *testing.T, client *fake.Clientset, cron *batchv1.CronJob) 
 // A job of the history that cannot be deleted holds back neither the other ones nor the next run. A running job that must
 // be replaced and cannot be deleted holds back the run.
 func TestRefusedDeletionHoldsBackNoRun(t *testing.T) {
+	protected := apierrors.NewForbidden(batchv1.Resource("jobs"), "", errors.New("protected"))
+	// A webhook may choose the code of a job that is gone, or has changed.
+	denied := func(code int32) error {
+		return webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: code, Message: "it is kept"})
+	}
 	for name, test := range map[string]struct {
 		refused          string
+		refusal          error
 		created, removed []string
 	}{
-		"of the history": {"old", []string{"c-30078000"}, []string{"older", "running"}},
-		"of a replaced":  {"running", nil, []string{"old", "older"}},
+		"of the history":             {"old", protected, []string{"c-30078000"}, []string{"older", "running"}},
+		"of a replaced":              {"running", protected, nil, []string{"old", "older"}},
+		"of a replaced, like gone":   {"running", denied(http.StatusNotFound), nil, []string{"old", "older"}},
+		"of the history, like stale": {"old", denied(http.StatusConflict), []string{"c-30078000"}, []string{"older", "running"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limit := int32(0)
@@ -60,7 +70,7 @@ func TestRefusedDeletionHoldsBackNoRun(t *testing.T) {
 			client.PrependReactor("delete", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
 				job := action.(clienttesting.DeleteAction).GetName()
 				if job == test.refused {
-					return true, nil, apierrors.NewForbidden(batchv1.Resource("jobs"), job, errors.New("protected"))
+					return true, nil, test.refusal
 				}
 				removed = append(removed, job)
 				return true, nil, nil
@@ -77,7 +87,7 @@ func TestRefusedDeletionHoldsBackNoRun(t *testing.T) {
 			if slices.Sort(removed); !slices.Equal(created, test.created) || !slices.Equal(removed, test.removed) {
 				t.Errorf("created %q, want %q; removed %q, want %q", created, test.created, removed, test.removed)
 			}
-			if !apierrors.IsForbidden(err) || again != 59*time.Minute {
+			if !errors.Is(err, test.refusal) || again != 59*time.Minute {
 				t.Errorf("again in %s: %v", again, err)
 			}
 		})

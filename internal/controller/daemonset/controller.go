@@ -195,7 +195,7 @@ func (c *reconciler) seen(o object) (Observed, error) {
 func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	removed := controller.AttemptAll(plan.Delete, func(pod *corev1.Pod) error {
 		if err := c.podControl.Delete(ctx, o.owner, o.DaemonSet, pod); err != nil {
-			if !apierrors.IsConflict(err) {
+			if !controller.IsConflict(err) {
 				c.refusals.Add(cache.MetaObjectToName(o), pod.UID)
 			}
 			return err

@@ -170,7 +170,7 @@ func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Pl
 		err := c.client.AppsV1().ReplicaSets(set.Namespace).Delete(ctx, set.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &set.UID, ResourceVersion: &set.ResourceVersion},
 		})
-		if !apierrors.IsNotFound(err) {
+		if !controller.IsNotFound(err) {
 			failed = append(failed, err)
 		}
 	}
@@ -190,7 +190,7 @@ func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, plan *Pla
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil // no retry can succeed
-	case !apierrors.IsAlreadyExists(err):
+	case !controller.IsAlreadyExists(err):
 		message := fmt.Sprintf("Failed to create new replica set %q: %v", set.Name, err)
 		c.events.Event(d, corev1.EventTypeWarning, reasonNotCreated, message)
 		plan.Status, plan.Revision, plan.Interim = notCreated(d, *plan, message, c.now()), "", 0

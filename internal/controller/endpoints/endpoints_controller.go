@@ -127,7 +127,7 @@ func (c *endpointsReconciler) write(ctx context.Context, service *corev1.Service
 	switch {
 	case err == nil, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err): // the cache was stale
+	case controller.IsConflict(err), controller.IsAlreadyExists(err), controller.IsNotFound(err): // the cache was stale
 	default:
 		c.events.Eventf(service, corev1.EventTypeWarning, reason, "Failed to write the endpoints of service %s/%s: %v", service.Namespace, service.Name, err)
 	}

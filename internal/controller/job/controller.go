@@ -188,7 +188,7 @@ func (c *reconciler) unseen(job *batchv1.Job, mine, list []*corev1.Pod) []*corev
 func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*corev1.Pod) error {
 	return controller.AttemptAll(list, func(pod *corev1.Pod) error {
 		_, err := c.removeFinalizer(ctx, pod, "")
-		if err == nil || apierrors.IsNotFound(err) {
+		if err == nil || controller.IsNotFound(err) {
 			c.untracked.ExpectDeletion(job.UID, pod.UID)
 			return nil
 		}
@@ -240,7 +240,7 @@ func (c *reconciler) discard(ctx context.Context, owner controller.Owner, job *b
 			return err
 		}
 		changed, err := c.removeFinalizer(ctx, pod, pod.ResourceVersion)
-		if apierrors.IsNotFound(err) {
+		if controller.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
@@ -261,7 +261,7 @@ func (c *reconciler) expire(ctx context.Context, job *batchv1.Job) (time.Duratio
 	err := c.client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion}, PropagationPolicy: &background,
 	})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !controller.IsNotFound(err) {
 		return 0, fmt.Errorf("delete job %s/%s, whose time to live is over: %w", job.Namespace, job.Name, err)
 	}
 	return 0, nil

@@ -92,6 +92,33 @@ func TestAnnotationsThatNoControllerWroteCountAsNone(t *testing.T) {
 	}
 }
 
+// The largest number stays the largest: a larger one would not be read, and the retries would begin anew.
+func TestLargestNumberOfFailures(t *testing.T) {
+	const largest = "2147483647"
+	ignoring := func(j *batchv1.Job) {
+		j.Spec.Completions = new(int32(1))
+		j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+			Action:          batchv1.PodFailurePolicyActionIgnore,
+			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+		}}}
+	}
+	job := jobWith(perIndex(5), ignoring)
+	p := Decide(job, Observed{Mine: []*corev1.Pod{pod(t, "a index=0 failed=1h disrupted ignored="+largest)}}, now)
+	if len(p.Create) != 1 {
+		t.Fatalf("%+v", p.Create)
+	}
+	next := podOf(job, p.Create[0])
+	if got := next.Annotations[batchv1.JobIndexIgnoredFailureCountAnnotation]; got != largest {
+		t.Errorf("the next pod has %q", got)
+	}
+	if _, ignored := failures(next); ignored != 2147483647 {
+		t.Errorf("it is read as %d", ignored)
+	}
+	if n := oneMore(2147483647); n != 2147483647 {
+		t.Errorf("one more is %d", n)
+	}
+}
+
 // The time at which a pod ended is not before it began, however long it may take to end.
 func TestLargestGracePeriod(t *testing.T) {
 	p := pod(t, "a deleted")

@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 
@@ -142,3 +143,6 @@ func countIn(pod *corev1.Pod, annotation string) int {
 	}
 	return int(n)
 }
+
+// oneMore returns the next number, up to the largest that countIn reads: a larger one would begin at 0 again.
+func oneMore(n int) int { return min(n+1, math.MaxInt32) }

@@ -3,6 +3,7 @@ package job
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -185,10 +187,26 @@ func (c cluster) check(when string, want ...string) {
 
 // R26: a pod that the server does not delete keeps its finalizer, so that the job counts it when it ends.
 func TestR26_ProtectedPodCountsAfterASuspension(t *testing.T) {
-	protected := apierrors.NewForbidden(corev1.Resource("pods"), "a", errors.New("protected"))
-	c := newCluster(t, protected, protected, "a", "b")
+	for name, refusal := range refusals() {
+		t.Run(name, func(t *testing.T) { countsAfterASuspension(t, refusal) })
+	}
+}
+
+// refusals are the ways to refuse the deletion of the pod a. Webhooks choose any code, also one that the server gives itself
+// about pods that are gone or have changed.
+func refusals() map[string]error {
+	refusals := map[string]error{"protected": apierrors.NewForbidden(corev1.Resource("pods"), "a", errors.New("protected"))}
+	for _, code := range []int32{0, http.StatusForbidden, http.StatusNotFound, http.StatusConflict} {
+		refusals[fmt.Sprint("a webhook with the code ", code)] = webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: code, Message: "it is kept"})
+	}
+	return refusals
+}
+
+func countsAfterASuspension(t *testing.T, refusal error) {
+	t.Helper()
+	c := newCluster(t, refusal, refusal, "a", "b")
 	c.change(func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
-	if err := c.reconcile(); !apierrors.IsForbidden(err) {
+	if err := c.reconcile(); !errors.Is(err, refusal) {
 		t.Error(err)
 	}
 	c.check("suspended", "a tracked=true")
@@ -209,15 +227,21 @@ func TestR26_ProtectedPodCountsAfterASuspension(t *testing.T) {
 
 // A webhook that supports no dry run may refuse the deletion of a pod that has lost its finalizer. The job goes on.
 func TestJobGoesOnBesideAPodThatIsNotDeleted(t *testing.T) {
-	c := newCluster(t, apierrors.NewBadRequest("admission webhook does not support dry run"),
-		apierrors.NewForbidden(corev1.Resource("pods"), "a", errors.New("protected")), "a", "b ready", "c ready")
-	if err := c.reconcile(); !apierrors.IsForbidden(err) {
+	for name, refusal := range refusals() {
+		t.Run(name, func(t *testing.T) { goesOnBesideAPod(t, refusal) })
+	}
+}
+
+func goesOnBesideAPod(t *testing.T, refusal error) {
+	t.Helper()
+	c := newCluster(t, webhookerrors.NewDryRunUnsupportedErr("keep.example.com"), refusal, "a", "b ready", "c ready")
+	if err := c.reconcile(); !errors.Is(err, refusal) {
 		t.Error(err)
 	}
 	c.check("one too many", "a tracked=false", "b tracked=true", "c tracked=true")
 	c.succeed("b")
 	c.succeed("c")
-	if err := c.reconcile(); !apierrors.IsForbidden(err) {
+	if err := c.reconcile(); !errors.Is(err, refusal) {
 		t.Error(err)
 	}
 	c.check("when the others have succeeded", "a tracked=false", "new-1 tracked=true")

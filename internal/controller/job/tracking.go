@@ -78,20 +78,20 @@ func (c *reconciler) untrackOrphan(ctx context.Context, lister corelisters.PodLi
 	if err != nil || !isTracked(pod) {
 		return err
 	}
-	controller := metav1.GetControllerOfNoCopy(pod)
-	if controller != nil && controller.Kind == kind().Kind {
-		if c.counts(pod.Namespace, controller.Name, controller.UID) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner != nil && owner.Kind == kind().Kind {
+		if c.counts(pod.Namespace, owner.Name, owner.UID) {
 			return nil
 		}
-		job, err := c.client.BatchV1().Jobs(pod.Namespace).Get(ctx, controller.Name, metav1.GetOptions{})
+		job, err := c.client.BatchV1().Jobs(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
 		switch {
 		case err != nil && !apierrors.IsNotFound(err):
 			return fmt.Errorf("read the job of pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		case err == nil && job.UID == controller.UID && stillCounts(job):
+		case err == nil && job.UID == owner.UID && stillCounts(job):
 			return nil
 		}
 	}
-	if _, err := c.removeFinalizer(ctx, pod, pod.ResourceVersion); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.removeFinalizer(ctx, pod, pod.ResourceVersion); controller.IgnoreNotFound(err) != nil {
 		return err
 	}
 	return nil

@@ -128,9 +128,9 @@ func (d *decision) nextOpen(index int) int {
 func (d *decision) follow(pod *newPod, last observedPod) time.Duration {
 	pod.Failures, pod.Ignored = failures(last.Pod)
 	if isIgnored(d.job, last.Pod) {
-		pod.Ignored++
+		pod.Ignored = oneMore(pod.Ignored)
 	} else {
-		pod.Failures++
+		pod.Failures = oneMore(pod.Failures)
 	}
 	return backoff(pod.Failures+pod.Ignored, endOf(last.Pod), d.now)
 }

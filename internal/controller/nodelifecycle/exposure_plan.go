@@ -10,12 +10,9 @@ import (
 )
 
 // exposure has the taints that a pod tolerates for a limited time, with the times at which this process first observed each
-// of them together with the pod. It is immutable.
-type exposure map[taintID]time.Time
-
-// taintID identifies a taint that evicts pods. Users change the value of a taint in place, and a pod may tolerate one value
-// only.
-type taintID struct{ key, value string }
+// of them together with the pod, by key. A node has one taint of a key that evicts pods. When its value changes, it is still
+// that taint: a client that changes it often would otherwise keep the pod for ever. It is immutable.
+type exposure map[string]time.Time
 
 // observe returns the exposure of a pod to the present taints of its node. It forgets taints that are gone: a taint that is
 // added again is tolerated anew. nil means that there is nothing to remember.
@@ -29,11 +26,10 @@ func (e exposure) observe(pod *corev1.Pod, taints []corev1.Taint, now time.Time)
 		if next == nil {
 			next = exposure{}
 		}
-		id := taintID{taint.Key, taint.Value}
-		if at, ok := e[id]; ok {
-			next[id] = at
+		if at, ok := e[taint.Key]; ok {
+			next[taint.Key] = at
 		} else {
-			next[id] = now
+			next[taint.Key] = now
 		}
 	}
 	return next
@@ -62,7 +58,7 @@ func (e exposed) evictionTime(taints []corev1.Taint, grace time.Duration) (time.
 		case unlimited:
 			continue
 		case limited:
-			first := e.since[taintID{taint.Key, taint.Value}]
+			first := e.since[taint.Key]
 			until = later(met(e.Pod, taint, first).Add(t.length), first.Add(min(t.length, grace)))
 		case none:
 		}

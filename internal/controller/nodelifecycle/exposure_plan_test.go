@@ -101,11 +101,11 @@ func TestExposureHasTheTaintsThatAreToleratedForAWhile(t *testing.T) {
 	}{
 		{nil, nil},
 		{[]corev1.Taint{b, c}, nil},
-		{[]corev1.Taint{a, b, c}, exposure{{"a", ""}: epoch.Add(2)}},
-		{[]corev1.Taint{c, a}, exposure{{"a", ""}: epoch.Add(2)}},
-		{[]corev1.Taint{a2}, exposure{{"a", "2"}: epoch.Add(4)}},
+		{[]corev1.Taint{a, b, c}, exposure{"a": epoch.Add(2)}},
+		{[]corev1.Taint{c, a}, exposure{"a": epoch.Add(2)}},
+		{[]corev1.Taint{a2}, exposure{"a": epoch.Add(2)}},
 		{nil, nil},
-		{[]corev1.Taint{a}, exposure{{"a", ""}: epoch.Add(6)}},
+		{[]corev1.Taint{a}, exposure{"a": epoch.Add(6)}},
 	} {
 		before := maps.Clone(e)
 		next := e.observe(pod, step.taints, epoch.Add(time.Duration(i)))

@@ -2,8 +2,11 @@ package nodelifecycle
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,8 +14,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -290,4 +296,54 @@ func TestExposuresAreForgotten(t *testing.T) {
 	if _, err := c.reconcile(t.Context(), cache.ObjectName{Name: "a"}); err != nil || len(c.exposures) != 0 {
 		t.Errorf("the node is gone: %v: %v", c.exposures, err)
 	}
+}
+
+// A webhook may deny an eviction for a while, also with the code of a pod that is gone. The eviction is repeated with the
+// back-off of failures, and not only when the heartbeats of the node are due.
+func TestDeniedEvictionIsRepeated(t *testing.T) {
+	for _, code := range []int32{http.StatusForbidden, http.StatusNotFound, http.StatusConflict} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			withLifecycle(t, func(l lifecycle) {
+				var denied atomic.Int32
+				var allowed atomic.Bool
+				l.client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if allowed.Load() {
+						return false, nil, nil
+					}
+					denied.Add(1)
+					return true, nil, denial(code)
+				})
+				// A server makes no event of an update that changes nothing.
+				l.client.PrependReactor("update", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					update, _ := action.(clienttesting.UpdateActionImpl)
+					return true, update.Object, nil
+				})
+				l.taint(taint("maintenance", corev1.TaintEffectNoExecute))
+				if l.check(310*time.Second, "a", "b"); denied.Load() < 8 {
+					t.Errorf("%d attempts in 10 s", denied.Load())
+				}
+				allowed.Store(true)
+				l.check(100*time.Second, "b")
+			})
+		})
+	}
+}
+
+func denial(code int32) error {
+	return webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: code, Message: "not now"})
+}
+
+// A client that changes the value of a taint again and again keeps no pod on the node.
+func TestTaintWithAnotherValueIsTheSameTaint(t *testing.T) {
+	withLifecycle(t, func(l lifecycle) {
+		maintenance := taint("maintenance", corev1.TaintEffectNoExecute)
+		for i := range 29 {
+			maintenance.Value = fmt.Sprint(i)
+			l.taint(maintenance)
+			l.check(10*time.Second, "a", "b")
+		}
+		maintenance.Value = "last"
+		l.taint(maintenance)
+		l.check(20*time.Second, "b")
+	})
 }

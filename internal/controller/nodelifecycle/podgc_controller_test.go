@@ -3,6 +3,7 @@ package nodelifecycle
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/controller"
@@ -49,4 +52,17 @@ func TestPodOfAMissingNodeGoesInAClusterWithoutNodes(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A webhook may deny the removal of a pod with the code of a pod that is gone.
+func TestDeniedRemovalIsReported(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "1"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}
+	for _, code := range []int32{http.StatusForbidden, http.StatusNotFound} {
+		client := fake.NewClientset(pod)
+		client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, denial(code) })
+		c := &podCollector{client: client}
+		if err := c.remove(t.Context(), removal{Pod: pod}); err == nil {
+			t.Errorf("code %d: no error", code)
+		}
+	}
 }

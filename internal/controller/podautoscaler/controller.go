@@ -148,7 +148,7 @@ func (c *reconciler) sync(ctx context.Context, hpa *autoscalingv2.HorizontalPodA
 		return plan, nil
 	}
 	err = c.scales.set(ctx, hpa.Namespace, of, *plan.Replicas)
-	if apierrors.IsConflict(err) || ctx.Err() != nil {
+	if controller.IsConflict(err) || ctx.Err() != nil {
 		return Plan{}, err
 	}
 	return Scaled(hpa, plan, err, c.now()), nil

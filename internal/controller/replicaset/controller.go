@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -82,7 +81,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	plan := Decide(obj.Set, seen, c.now())
 	failed := c.carryOut(ctx, obj, plan)
 	var reason *failure
-	if failed != nil && !apierrors.IsConflict(failed) {
+	if failed != nil && !controller.IsConflict(failed) {
 		reason = &failure{"FailedCreate", failed.Error()}
 		if len(plan.Delete) > 0 {
 			reason.reason = "FailedDelete"

@@ -246,7 +246,7 @@ func (c *reconciler) known(pod *corev1.Pod) (PodClaims, error) {
 // the name.
 func (c *reconciler) create(ctx context.Context, pod *corev1.Pod, claim *resourcev1.ResourceClaim) error {
 	_, err := c.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
-	if !apierrors.IsAlreadyExists(err) {
+	if !controller.IsAlreadyExists(err) {
 		return err
 	}
 	there, err := c.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})

@@ -95,7 +95,7 @@ func (c *reconciler) ensureAccount(ctx context.Context, namespace string) error 
 		return err
 	}
 	_, err := c.client.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: Account}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil && !controller.IsAlreadyExists(err) {
 		return fmt.Errorf("create service account %s/%s: %w", namespace, Account, err)
 	}
 	return nil
@@ -115,7 +115,7 @@ func (c *reconciler) ensureAuthority(ctx context.Context, namespace string) erro
 			}},
 			Data: map[string]string{AuthorityKey: c.authority},
 		}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
+		if controller.IsAlreadyExists(err) {
 			return nil
 		}
 	case there.Data[AuthorityKey] != c.authority || len(there.Data) != 1:

@@ -170,7 +170,7 @@ func (c *tokensReconciler) dropReferences(ctx context.Context, key cache.ObjectN
 			return err
 		}
 		_, err = c.Client.CoreV1().ServiceAccounts(account.Namespace).Patch(ctx, account.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) {
+		if controller.IsNotFound(err) {
 			continue
 		}
 		if err != nil { // a conflict too: no event enqueues the key again
@@ -188,7 +188,7 @@ func conditioned(o metav1.Object) map[string]any {
 // outdated returns nil for errors which mean that the object has changed or is gone: its event enqueues the key
 // again.
 func outdated(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if controller.IsConflict(err) || controller.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -146,14 +146,14 @@ func (c *reconciler) reconcileAddress(ctx context.Context, key cache.ObjectName)
 	client := c.client.NetworkingV1().IPAddresses()
 	switch step := DecideAddress(address, service, known).(type) {
 	case Create:
-		if _, err := client.Create(ctx, step.Address, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := client.Create(ctx, step.Address, metav1.CreateOptions{}); err != nil && !controller.IsAlreadyExists(err) {
 			return 0, fmt.Errorf("create ipaddress %s: %w", address, err)
 		}
 	case Delete:
 		err := client.Delete(ctx, key.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &step.Address.UID, ResourceVersion: &step.Address.ResourceVersion},
 		})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err != nil && !controller.IsNotFound(err) {
 			return 0, fmt.Errorf("delete ipaddress %s: %w", address, err)
 		}
 	case Keep:

@@ -73,7 +73,7 @@ func (c *reconciler) createClaim(ctx context.Context, set *appsv1.StatefulSet, t
 		c.volumeClaims.ExpectVersion(set.UID, created.ResourceVersion)
 		c.podControl.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created claim: %s", claim.Name)
 		return nil
-	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case controller.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return err // the cache does not show it yet; or no retry can succeed
 	}
 	c.podControl.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating claim %s: %v", claim.Name, err)
@@ -87,7 +87,7 @@ func (c *reconciler) recreateClaims(ctx context.Context, o object) error {
 		if pod.Status.Phase != corev1.PodPending || pods.IsTerminating(pod) || isCondemned(o.StatefulSet, pod) {
 			continue
 		}
-		if _, err := c.ensureClaims(ctx, o, pod.Name); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := c.ensureClaims(ctx, o, pod.Name); err != nil && !controller.IsAlreadyExists(err) {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (c *reconciler) recreateClaims(ctx context.Context, o object) error {
 func (c *reconciler) reportIncomplete(ctx context.Context, o object, incomplete []*corev1.Pod) error {
 	var failed []error
 	for _, pod := range incomplete {
-		if _, err := c.ensureClaims(ctx, o, pod.Name); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := c.ensureClaims(ctx, o, pod.Name); err != nil && !controller.IsAlreadyExists(err) {
 			failed = append(failed, controller.IgnoreNamespaceTerminating(err))
 			continue
 		}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+
+	"github.com/coppice-dev/coppice/internal/controller"
 )
 
 // pageSize is the number of objects that are listed at a time.
@@ -99,7 +101,7 @@ func (c *reconciler) rewrite(ctx context.Context, resource schema.GroupVersionRe
 			return i, fmt.Errorf("encode the patch: %w", err)
 		}
 		_, err = c.Metadata.Resource(resource).Namespace(o.namespace).Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: name})
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err != nil && !controller.IsConflict(err) && !controller.IsNotFound(err) {
 			return i, err
 		}
 	}

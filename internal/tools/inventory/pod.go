@@ -41,7 +41,7 @@ func NewPod(pod *corev1.Pod) *Pod {
 		Ready: ready != nil && ready.Status == corev1.ConditionTrue,
 	}
 	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
-		p.Grace = time.Duration(*grace) * time.Second
+		p.Grace = pods.Seconds(*grace)
 	}
 	for n := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[n]; {
@@ -53,7 +53,7 @@ func NewPod(pod *corev1.Pod) *Pod {
 	}
 	for n := range pod.Spec.Containers {
 		if l := pod.Spec.Containers[n].Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
-			p.Sleep = max(p.Sleep, time.Duration(l.PreStop.Sleep.Seconds)*time.Second)
+			p.Sleep = max(p.Sleep, pods.Seconds(l.PreStop.Sleep.Seconds))
 		}
 	}
 	return p

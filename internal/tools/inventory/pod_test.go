@@ -1,6 +1,7 @@
 package inventory_test
 
 import (
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -44,5 +45,19 @@ func TestPodKeepsFieldsForDecisions(t *testing.T) {
 	}
 	if !got.IsServing() || got.IsFinished() || !got.Uses("web-1-scratch") || got.Uses("scratch") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A spec may have more seconds than a duration: such a pod waits as long as a duration can be.
+func TestLargestTimesOfAPod(t *testing.T) {
+	for _, seconds := range []int64{9_300_000_000, math.MaxInt64} {
+		pod := inventory.NewPod(&corev1.Pod{Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &seconds,
+			Containers:                    []corev1.Container{{Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}}},
+		}})
+		const century = 100 * 365 * 24 * time.Hour
+		if pod.Grace < century || pod.Sleep < century {
+			t.Errorf("%d seconds: grace period %s, sleep %s", seconds, pod.Grace, pod.Sleep)
+		}
 	}
 }
