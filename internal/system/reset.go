@@ -65,7 +65,7 @@ type resetter struct {
 	settle    atomic.Pointer[func(context.Context) report.Settlement]
 	workloads atomic.Pointer[controller.Context]
 
-	turn chan struct{} // holds a value while a reset runs
+	turn chan struct{} // holds a value while a reset runs, and before start
 	mark *etcd.Mark    // guarded by turn
 }
 
@@ -103,8 +103,16 @@ func (r *resetter) begin(ctx context.Context) (end func(), err error) {
 	case r.turn <- struct{}{}:
 		return func() { <-r.turn }, nil
 	case <-ctx.Done():
-		return nil, errors.New("an earlier reset has not ended: try again")
+		return nil, errors.New("an earlier reset has not ended, or the control plane still starts: try again")
 	}
+}
+
+// start makes the present state the one to which resets lead back, and lets them begin.
+func (r *resetter) start(ctx context.Context) (err error) {
+	if r.mark, err = r.store.Mark(ctx); err == nil {
+		<-r.turn
+	}
+	return err
 }
 
 // keep makes the present state the one to which resets lead back.
@@ -184,10 +192,12 @@ func isDefinition(key string) bool {
 	return slices.ContainsFunc(definitionPrefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
-// newResetter returns the resetter of a control plane. It has no mark.
+// newResetter returns the resetter of a control plane. Its requests wait for start.
 func newResetter(o completedOptions, api *apiserver.Server, store *etcd.Store) *resetter {
 	services := cmp.Or(o.Services, core.DefaultServiceRanges())
-	return &resetter{turn: make(chan struct{}, 1), api: api, store: store, now: clock.RealClock{}.Now, nodes: o.Nodes.Nodes > 0, address: services.First().String()}
+	r := &resetter{turn: make(chan struct{}, 1), api: api, store: store, now: clock.RealClock{}.Now, nodes: o.Nodes.Nodes > 0, address: services.First().String()}
+	r.turn <- struct{}{}
+	return r
 }
 
 // returns reports whether a reset undoes a difference. It leaves the objects that the control plane itself writes at any

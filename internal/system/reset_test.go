@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
@@ -440,6 +442,47 @@ func TestResetIsForEphemeralControlPlanes(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// The first answer to a PUT is that of the reset: a suite may send it as soon as the API server is ready, before the
+// controllers run.
+func TestResetIsServedFromTheStart(t *testing.T) {
+	o := ephemeral(t)
+	o.WriteKubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	answered := make(chan error, 1)
+	go func() {
+		answered <- becomesTrue(ctx, "the server answers", func(ctx context.Context) (bool, error) {
+			config, err := clientcmd.BuildConfigFromFlags("", o.WriteKubeconfig)
+			if err != nil {
+				return false, nil //nolint:nilerr // it is not written yet
+			}
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				return false, err
+			}
+			err = client.CoreV1().RESTClient().Put().AbsPath(resetPath).Do(ctx).Error()
+			if apierrors.IsNotFound(err) {
+				return false, err
+			}
+			return err == nil, nil
+		})
+	}()
+	runWithPlane(t, o, func(context.Context, Plane) error { return <-answered })
+}
+
+// A reset waits for the start of the control plane, until its request ends.
+func TestResetsWaitForTheStart(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := newResetter(completedOptions{}, nil, nil)
+	if _, err := r.reset(ended); err == nil || !strings.Contains(err.Error(), "the control plane still starts") {
+		t.Errorf("a reset: %v", err)
+	}
+	if err := r.keep(ended); err == nil || !strings.Contains(err.Error(), "the control plane still starts") {
+		t.Errorf("a mark: %v", err)
 	}
 }
 

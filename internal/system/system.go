@@ -153,6 +153,7 @@ func writeCredentials(o completedOptions, authority *auth.Authority, plane Plane
 // serve runs the API server and, once it is ready, the controllers, until ctx ends or one of them fails.
 // The controllers stop first: they cannot work without the server.
 func (p *controlPlane) serve(ctx context.Context, ready func()) error {
+	p.handlePaths()
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	served := make(chan error, 1)
@@ -186,10 +187,6 @@ func (p *controlPlane) serve(ctx context.Context, ready func()) error {
 // them.
 func (p *controlPlane) control(ctx context.Context, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
-	p.diagnostics.serve(p.api)
-	if p.machine != nil && p.machine.clock != nil {
-		p.api.Handle(nodeClockPath, nodeClock{p.machine.clock})
-	}
 	switch {
 	case !p.options.runsControllers():
 	case p.store.Shared():
@@ -213,25 +210,28 @@ func (p *controlPlane) control(ctx context.Context, ready func()) error {
 			return group.Wait()
 		}
 	}
-	if err := p.serveReset(ctx); err != nil {
-		group.Go(func() error { return err })
-		return group.Wait()
+	if p.options.Ephemeral {
+		if err := p.reset.start(ctx); err != nil {
+			group.Go(func() error { return err })
+			return group.Wait()
+		}
 	}
 	ready()
 	return group.Wait()
 }
 
-// serveReset serves the reset, which leads back to the present state.
-func (p *controlPlane) serveReset(ctx context.Context) error {
+// handlePaths serves the paths of the control plane. A client may request them as soon as the API server says that it is
+// ready, before the controllers run.
+func (p *controlPlane) handlePaths() {
+	p.diagnostics.serve(p.api)
+	if p.machine != nil && p.machine.clock != nil {
+		p.api.Handle(nodeClockPath, nodeClock{p.machine.clock})
+	}
+	var reset http.Handler = p.reset
 	if !p.options.Ephemeral {
-		p.api.Handle(resetPath, usersOnly(http.HandlerFunc(notResettable)))
-		return nil
+		reset = http.HandlerFunc(notResettable)
 	}
-	if err := p.reset.keep(ctx); err != nil {
-		return err
-	}
-	p.api.Handle(resetPath, usersOnly(p.reset))
-	return nil
+	p.api.Handle(resetPath, usersOnly(reset))
 }
 
 // DefaultDataDir returns the default data directory of the current user: $XDG_DATA_HOME/coppice, or
