@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ type corrupt struct {
 
 	mu      sync.Mutex
 	answers map[string]func(context.Context) error // guarded by mu; by ID
-	asked   int                                    // guarded by mu; requests for the status of such a container
+	asked   atomic.Int32                           // requests for the status of such a container
 }
 
 // ContainerStatus implements internalapi.ContainerManager.
@@ -31,7 +32,7 @@ func (c *corrupt) ContainerStatus(ctx context.Context, id string, verbose bool) 
 	c.mu.Lock()
 	answer := c.answers[id]
 	if answer != nil {
-		c.asked++
+		c.asked.Add(1)
 	}
 	c.mu.Unlock()
 	if answer != nil {
@@ -154,8 +155,8 @@ func TestStatusThatHangs(t *testing.T) {
 		if took := time.Since(began); err != nil || took != lookWithin || !slices.Equal(changed, []types.UID{"u-2"}) {
 			t.Errorf("after %s: changed %v, %v", took, changed, err)
 		}
-		if changed, err := r.look(ctx); err != nil || len(changed) != 0 || f.asked != 2 {
-			t.Errorf("changed %v, %v after %d requests", changed, err, f.asked)
+		if changed, err := r.look(ctx); err != nil || len(changed) != 0 || f.asked.Load() != 2 {
+			t.Errorf("changed %v, %v after %d requests", changed, err, f.asked.Load())
 		}
 		f.set("", nil)
 		time.Sleep(describeWithin)
