@@ -51,15 +51,15 @@ func TestL5_RequestsThatHangDelayOnlyTheirKind(t *testing.T) {
 		workers, kinds, owners, dependents int // dependents: of each owner
 		verb                               string
 	}{
-		"one owner each":                           {64, 1, 1, 1, "get"},
-		"one owner for three":                      {64, 2, 1, 3, "get"},
-		"many owners each":                         {64, 1, manyOwners, 1, "get"},
-		"many kinds":                               {64, 20, 1, 1, "get"},
-		"many kinds, with many owners":             {64, 20, manyOwners, 1, "get"},
-		"fewer workers than kinds":                 {4, 8, 1, 1, "get"},
-		"one worker":                               {1, 1, 1, 1, "get"},
-		"deletions":                                {64, 2, 1, 1, "delete"},
-		"deletions, fewer workers than such kinds": {4, 8, 1, 1, "delete"},
+		"one owner each":               {64, 1, 1, 1, "get"},
+		"one owner for three":          {64, 2, 1, 3, "get"},
+		"many owners each":             {64, 1, manyOwners, 1, "get"},
+		"many kinds":                   {64, 20, 1, 1, "get"},
+		"many kinds, with many owners": {64, 20, manyOwners, 1, "get"},
+		"fewer workers than kinds":     {4, 8, 1, 1, "get"},
+		"one worker":                   {1, 1, 1, 1, "get"},
+		"deletions":                    {64, 2, 1, 1, "delete"},
+		"deletions, with few workers":  {4, 8, 1, 1, "delete"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := collector.Config{Workers: test.workers, Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
