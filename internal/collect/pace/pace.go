@@ -32,7 +32,7 @@ type Limiter struct {
 	mu       sync.Mutex
 	window   window          // guarded by mu, and so is all below
 	limit    int             // the last result of window
-	underWay int             // without those that are lent; never more than limit was when the last one began
+	underWay int             // requests that count, at most the limit at the time when the last one began
 	lent     int             // requests that do not count any more
 	queue    []chan struct{} // the waiting requests, first come first served; closed to let one begin
 }

@@ -35,13 +35,13 @@ type sentRequest struct {
 // verificationKey is the key of a verification in a context.
 type verificationKey struct{}
 
-// verificationOf returns the verification that a context belongs to; nil if there is none.
+// verificationOf returns the verification of a context; nil if there is none.
 func verificationOf(ctx context.Context) *verification {
 	v, _ := ctx.Value(verificationKey{}).(*verification)
 	return v
 }
 
-// partOf returns the verification by r that a request is a part of; nil if there is none.
+// partOf returns the verification by r to which a request belongs; nil if there is none.
 func (r *Reach) partOf(request *http.Request) *verification {
 	if v := verificationOf(request.Context()); v != nil && v.reach == r {
 		return v
