@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -218,7 +219,7 @@ func TestR3_StoredMetadataAreWatched(t *testing.T) {
 		listed.ResourceVersion: {"ADDED second", "MODIFIED second", "DELETED second"},
 		marked.ResourceVersion: {"DELETED second"},
 	} {
-		resumed, err := things.Watch(t.Context(), metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true, TimeoutSeconds: new(int64(3600))})
+		resumed, err := things.Watch(t.Context(), metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true, TimeoutSeconds: new(int64(math.MaxInt64))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,7 +101,7 @@ func (u *uniqueKeys) reservationsFor(ctx context.Context, key string, data []byt
 	return reservations{holder: key, add: u.valuesOf(obj), prefix: u.prefix}, nil
 }
 
-// valuesOf returns the distinct values of an object.
+// valuesOf returns the distinct values of an object, sorted.
 func (u *uniqueKeys) valuesOf(obj runtime.Object) []string {
 	values := slices.Clone(u.values(obj))
 	slices.Sort(values)
@@ -149,8 +149,11 @@ func (u *uniqueKeys) put(
 	if err != nil {
 		return etcdkubernetes.PutResponse{}, err
 	}
-	without := func(values, others []string) []string {
-		return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return slices.Contains(others, v) })
+	without := func(values, others []string) []string { // both are sorted
+		return slices.DeleteFunc(slices.Clone(values), func(v string) bool {
+			_, found := slices.BinarySearch(others, v)
+			return found
+		})
 	}
 	c.add, c.drop = without(c.add, old), without(old, c.add)
 	txn, err := u.kv.Txn(ctx).

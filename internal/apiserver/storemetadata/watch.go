@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // bookmarkInterval is the time between two bookmarks of a watch. A client resumes a watch at its
@@ -137,7 +138,7 @@ type bookmarks struct {
 func newBookmarks(follower *etcd.Follower, w *watcher, options metav1.ListOptions) *bookmarks {
 	b := &bookmarks{follower: follower, watcher: w, limited: options.TimeoutSeconds != nil, allowed: options.AllowWatchBookmarks}
 	if b.limited {
-		b.left = time.Duration(*options.TimeoutSeconds) * time.Second
+		b.left = pods.Seconds(*options.TimeoutSeconds)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

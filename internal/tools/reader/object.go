@@ -3,11 +3,11 @@ package reader
 import (
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -39,7 +39,7 @@ func (c *converter) object(meta *metav1.ObjectMeta) *inventory.Object {
 		Labels:   c.sharedLabels(meta.Labels),
 	}
 	if meta.DeletionGracePeriodSeconds != nil {
-		o.Grace = time.Duration(*meta.DeletionGracePeriodSeconds) * time.Second
+		o.Grace = pods.Seconds(*meta.DeletionGracePeriodSeconds)
 	}
 	o.Namespace = c.text(o.Namespace)
 	for i := range o.Finalizers {

@@ -1,8 +1,10 @@
 package reader
 
 import (
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,6 +40,15 @@ func TestManagersOfBlockingReferencesAreKept(t *testing.T) {
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+// A grace period that is longer than a duration can be stays long: multiplied, it would be negative, and the deletion of
+// an object that is still to come would be in the past.
+func TestGraceIsNeverNegative(t *testing.T) {
+	meta := &metav1.ObjectMeta{UID: "u", Name: "x", DeletionGracePeriodSeconds: new(int64(math.MaxInt64))}
+	if got := newConverter(&inventory.Resource{Kind: "Pod"}).object(meta).Grace; got < 291*365*24*time.Hour {
+		t.Errorf("the grace period is %s", got)
 	}
 }
 

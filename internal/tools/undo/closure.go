@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // Closure returns the kept objects with the given UIDs, which one request named, and the objects that were deleted
@@ -123,7 +125,7 @@ func Beginning(roots []Kept) Moment {
 		}
 		began := marked.Time
 		if grace := k.Object.GetDeletionGracePeriodSeconds(); grace != nil {
-			began = began.Add(-time.Duration(*grace) * time.Second)
+			began = began.Add(-pods.Seconds(*grace))
 		}
 		if first.time.IsZero() || began.Before(first.time) {
 			first.time = began

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // Input is the input of a decision.
@@ -103,7 +105,7 @@ func (d *decision) deadline() time.Time {
 	if limit == nil || began == nil {
 		return time.Time{}
 	}
-	return began.Add(seconds(*limit))
+	return began.Add(pods.Seconds(*limit))
 }
 
 // expired reports whether activeDeadlineSeconds has expired.
@@ -332,9 +334,4 @@ func (d *decision) at(t time.Time) {
 	if t.After(d.in.Now) && (d.next.IsZero() || t.Before(d.next)) {
 		d.next = t
 	}
-}
-
-func seconds(n int64) time.Duration {
-	const most = int64(1<<63-1) / int64(time.Second)
-	return time.Duration(min(max(n, 0), most)) * time.Second
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // LeastGrace is the least time between TERM and KILL, even if the grace period is shorter or the preStop hook took
@@ -74,7 +76,7 @@ func (d *decision) endOfGrace() time.Time {
 	if m.leaving.IsZero() {
 		m.leaving = d.in.Now
 	}
-	told := m.leaving.Add(seconds(*pod.DeletionGracePeriodSeconds))
+	told := m.leaving.Add(pods.Seconds(*pod.DeletionGracePeriodSeconds))
 	if wasEnding && end.Before(told) {
 		return end
 	}
@@ -83,7 +85,7 @@ func (d *decision) endOfGrace() time.Time {
 
 func specGrace(pod *corev1.Pod) time.Duration {
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
-		return seconds(*own)
+		return pods.Seconds(*own)
 	}
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // The defaults of probes.
@@ -49,7 +51,7 @@ func (d *decision) judgeProbe(u *container, kind ProbeKind, probe *corev1.Probe)
 	}
 	kept.stopping, kept.grace = d.in.Now, specGrace(d.in.Pod)
 	if own := probe.TerminationGracePeriodSeconds; own != nil {
-		kept.grace = seconds(*own)
+		kept.grace = pods.Seconds(*own)
 	}
 	u.kept = *kept
 }
@@ -80,9 +82,9 @@ func (d *decision) probe() {
 }
 
 func (d *decision) probeOnce(u *container, kind ProbeKind, probe *corev1.Probe) {
-	due := u.current.Started.Add(seconds(int64(probe.InitialDelaySeconds)))
+	due := u.current.Started.Add(pods.Seconds(int64(probe.InitialDelaySeconds)))
 	if last := u.kept.probes[kind].last; !last.IsZero() {
-		period := seconds(int64(probe.PeriodSeconds))
+		period := pods.Seconds(int64(probe.PeriodSeconds))
 		if period == 0 {
 			period = defaultPeriod
 		}
