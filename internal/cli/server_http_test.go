@@ -7,54 +7,25 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/testing/pipes"
 	"github.com/coppice-dev/coppice/internal/tools/mcpserver"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// pipes is a listener for connections in memory, which buffer no byte.
-type pipes struct {
-	accepted chan net.Conn
-	closed   chan struct{}
-	once     sync.Once
-}
-
-// Accept implements net.Listener.
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.accepted:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
 // onPipes serves a handler in a bubble, and returns a client.
 func onPipes(t *testing.T, handler http.Handler) *http.Client {
 	t.Helper()
-	listener := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	listener := pipes.Listen()
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- serveOn(listener, handler)(ctx) }()
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		listener.accepted <- server
-		return client, nil
-	}}
+	transport := &http.Transport{DialContext: listener.Dial}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		stop()
@@ -174,7 +145,7 @@ func TestUnreadAnswersEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				listener := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
+				listener := pipes.Listen()
 				ctx, stop := context.WithCancel(t.Context())
 				served := make(chan error, 1)
 				go func() {
@@ -186,7 +157,9 @@ func TestUnreadAnswersEnd(t *testing.T) {
 				client, server := net.Pipe()
 				closed := make(chan time.Duration, 1)
 				began := time.Now()
-				listener.accepted <- &closing{Conn: server, closed: func() { closed <- time.Since(began) }}
+				if err := listener.Connect(t.Context(), &closing{Conn: server, closed: func() { closed <- time.Since(began) }}); err != nil {
+					t.Fatal(err)
+				}
 				if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}

@@ -7,6 +7,7 @@
 //   - controlplane builds coppice and runs it as a process, for test/e2e and test/containers.
 //   - transcript keeps the output of a process or a logger, for tests that read it meanwhile.
 //   - freeport finds ports for processes that a test starts.
+//   - pipes connects a client and a server in memory, without any buffer.
 //   - etcdcluster runs etcd clusters with sockets, whose members a test stops and restarts.
 //   - fakewatch makes the fake of client-go watch as a server does.
 //   - histories checks state machines against random histories.

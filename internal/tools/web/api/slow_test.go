@@ -1,17 +1,15 @@
 package api_test
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/testing/pipes"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -28,39 +26,6 @@ func (wordy) Records(after uint64) []report.Record {
 	return all
 }
 
-// pipes is a listener for connections in memory, on which no byte is buffered.
-type pipes struct {
-	accepted chan net.Conn
-	closed   chan struct{}
-	once     sync.Once
-}
-
-// Accept implements net.Listener.
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.accepted:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-// dial makes a connection.
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	p.accepted <- server
-	return client, nil
-}
-
 // A client that does not read its streams keeps their seats no longer than one that does, with both versions of HTTP: the
 // others are refused only until then.
 func TestStreamsThatNobodyReadEnd(t *testing.T) {
@@ -71,11 +36,11 @@ func TestStreamsThatNobodyReadEnd(t *testing.T) {
 				protocols.SetHTTP1(!isTwo)
 				protocols.SetUnencryptedHTTP2(isTwo)
 				handler := api.Handler(wordy{}, access)
-				listener := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
+				listener := pipes.Listen()
 				server := &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Minute}
 				served := make(chan error, 1)
 				go func() { served <- server.Serve(listener) }()
-				transport := &http.Transport{DialContext: listener.dial, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
+				transport := &http.Transport{DialContext: listener.Dial, Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
 				var unread []io.Closer
 				for {
 					r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server"+api.Watch, http.NoBody)
