@@ -130,7 +130,9 @@ func (c *Collector) next(ctx context.Context) bool {
 	c.work.end(uid, outcome)
 	switch outcome.Next {
 	case Settled:
-		c.queue.Forget(uid)
+		if outcome.Err == nil { // an object that waits for a place has not succeeded since it failed
+			c.queue.Forget(uid)
+		}
 	case Retry:
 		c.queue.Retry(uid)
 	case Later:

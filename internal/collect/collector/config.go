@@ -154,7 +154,7 @@ func New(api client.Interface, config Config) *Collector {
 		}
 	}
 	state.queue, state.stories = config.Queue, config.Stories
-	stats, places := &counters{}, newPlaces(config.Clock)
+	stats, places := &counters{}, newPlaces(config.Clock, state.namespace)
 	api = countedAPI{api, stats}
 	c := &Collector{
 		api:      limited(placedAPI{api, places}, config.Limiter),

@@ -15,7 +15,7 @@ import (
 type Next uint8
 
 const (
-	// Settled keys wait for an observation, or for a place (places.go).
+	// Settled keys wait for an observation, or, if there is an error, for a place (places.go).
 	Settled Next = iota
 	// Retry keys come back after their back-off.
 	Retry
@@ -27,7 +27,7 @@ const (
 type Outcome struct {
 	Next  Next
 	After time.Duration // for Later
-	Err   error         // why, when Next is not Settled
+	Err   error         // why it is not done
 }
 
 // outcomeOf is the one place where errors are classified.
@@ -51,7 +51,7 @@ func outcomeOf(err error) Outcome {
 		return Outcome{Next: Later, After: time.Duration(seconds) * time.Second, Err: err}
 	}
 	if hasNoPlace(err) {
-		return Outcome{Next: Settled}
+		return Outcome{Next: Settled, Err: err}
 	}
 	return Outcome{Next: Retry, Err: err}
 }

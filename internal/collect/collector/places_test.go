@@ -2,11 +2,14 @@ package collector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector"
@@ -46,20 +49,21 @@ func garbage(s *apimodel.Server, n int) {
 // their own deletions. That delays nothing else by more than some seconds, also if there are fewer workers than such kinds,
 // neither objects with one owner, nor objects with many. When the kinds answer, all are decided on.
 func TestL5_RequestsThatHangDelayOnlyTheirKind(t *testing.T) {
-	const objects, others = 200, 500
+	const others = 500
 	for name, test := range map[string]struct {
-		workers, kinds, owners, dependents int // dependents: of each owner
-		verb                               string
+		objects, workers, kinds, owners, dependents int // dependents: of each owner
+		verb                                        string
 	}{
-		"one owner each":               {64, 1, 1, 1, "get"},
-		"one owner for three":          {64, 2, 1, 3, "get"},
-		"many owners each":             {64, 1, manyOwners, 1, "get"},
-		"many kinds":                   {64, 20, 1, 1, "get"},
-		"many kinds, with many owners": {64, 20, manyOwners, 1, "get"},
-		"fewer workers than kinds":     {4, 8, 1, 1, "get"},
-		"one worker":                   {1, 1, 1, 1, "get"},
-		"deletions":                    {64, 2, 1, 1, "delete"},
-		"deletions, with few workers":  {4, 8, 1, 1, "delete"},
+		"one owner each":               {200, 64, 1, 1, 1, "get"},
+		"one owner for three":          {200, 64, 2, 1, 3, "get"},
+		"many owners each":             {200, 64, 1, manyOwners, 1, "get"},
+		"many kinds":                   {1000, 64, 20, 1, 1, "get"},
+		"very many kinds":              {3000, 64, 100, 1, 1, "get"},
+		"many kinds, with many owners": {200, 64, 20, manyOwners, 1, "get"},
+		"fewer workers than kinds":     {200, 4, 8, 1, 1, "get"},
+		"one worker":                   {200, 1, 1, 1, 1, "get"},
+		"deletions":                    {200, 64, 2, 1, 1, "delete"},
+		"deletions, with few workers":  {200, 4, 8, 1, 1, "delete"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := collector.Config{Workers: test.workers, Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
@@ -69,7 +73,7 @@ func TestL5_RequestsThatHangDelayOnlyTheirKind(t *testing.T) {
 					s.Serve(hangingKind(kind), ownership.Namespaced)
 					s.Inject(apimodel.Fault{Verb: test.verb, Kind: hangingKind(kind), Wait: answers})
 				}
-				for i := range objects {
+				for i := range test.objects {
 					kind, of := i%test.kinds, podKind
 					owners := hanging(kind, fmt.Sprint(i/test.kinds/test.dependents), test.owners)
 					if test.verb == "delete" {
@@ -82,8 +86,8 @@ func TestL5_RequestsThatHangDelayOnlyTheirKind(t *testing.T) {
 				// Workers may wait once for each kind, before that is known to hang.
 				time.Sleep(time.Duration(3+test.kinds) * pace.Patience)
 				synctest.Wait()
-				if got := s.Len(); got != objects {
-					t.Errorf("%d objects are left besides the %d that wait", got-objects, objects)
+				if got := s.Len(); got != test.objects {
+					t.Errorf("%d objects are left besides the %d that wait", got-test.objects, test.objects)
 				}
 				close(answers)
 				time.Sleep(10 * time.Minute)
@@ -191,6 +195,85 @@ func TestL5_KindThatAnswersAgainIsFast(t *testing.T) {
 		}
 		if _, unfinished := c.Work(); len(unfinished) > 0 {
 			t.Errorf("unfinished: %q", unfinished)
+		}
+	})
+}
+
+// L5: objects of a slow kind that fail are tried again after their back-off, not as soon as there is a place for them.
+func TestL5_FailuresOfASlowKindKeepTheirBackOff(t *testing.T) {
+	const objects = 60
+	tries := func(took time.Duration) (n int) {
+		config := collector.Config{Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
+		running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
+			s.Serve(hangingKind(0), ownership.Namespaced)
+			s.Inject(apimodel.Fault{Verb: "delete", Kind: hangingKind(0), Err: apierrors.NewInternalError(errors.New("conversion failed"))})
+			s.Before(func(apimodel.Request) { time.Sleep(took) })
+			for i := range objects {
+				s.Create(ownership.Object{Kind: hangingKind(0), Namespace: space, Name: fmt.Sprint(i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
+			}
+			time.Sleep(time.Hour)
+			before := s.Count("delete")
+			time.Sleep(time.Hour)
+			n = s.Count("delete") - before
+		})
+		return n
+	}
+	quick := tries(pace.Patience / 2)
+	if slow := tries(2 * pace.Patience); slow > quick+quick/4 || slow < quick/4 {
+		t.Errorf("%d DELETEs of %d objects in an hour, want about as many as of a quick kind, %d", slow, objects, quick)
+	}
+}
+
+// L5: namespaces take turns for the places of a slow kind, too.
+func TestL5_NamespacesTakeTurnsForASlowKind(t *testing.T) {
+	const objects, others = 2000, 3
+	config := collector.Config{Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
+	running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
+		s.Before(func(r apimodel.Request) {
+			if r.Verb == "delete" {
+				time.Sleep(2 * pace.Patience)
+			}
+		})
+		for i := range objects {
+			s.Create(ownership.Object{Kind: podKind, Namespace: "crowd", Name: fmt.Sprint("crowd-", i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
+		}
+		time.Sleep(10 * pace.Patience)
+		for i := range others {
+			s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: fmt.Sprint("other-", i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
+		}
+		time.Sleep(10 * pace.Patience)
+		for i := range others {
+			if _, isThere := s.Lookup(podRef(fmt.Sprint("other-", i))); isThere {
+				t.Errorf("other-%d waits for the objects of another namespace", i)
+			}
+		}
+		if s.Len() < objects/2 {
+			t.Errorf("only %d objects are left: nothing had to wait", s.Len())
+		}
+	})
+}
+
+// L5: the owner of many dependents of a slow kind looks at each of them once or twice, however few places there are.
+func TestL5_OrphansOfASlowKindAreVisitedOnce(t *testing.T) {
+	const dependents = 500
+	var looks atomic.Int64
+	config := collector.Config{Await: func(ctx context.Context) error { looks.Add(1); return ctx.Err() }}
+	running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
+		crowd(s, dependents)
+		synctest.Wait()
+		s.Before(func(r apimodel.Request) {
+			if r.Verb == "patch owners" {
+				time.Sleep(2 * pace.Patience)
+			}
+		})
+		before := looks.Load()
+		s.Remove(setRef("web"), orphan)
+		time.Sleep(time.Hour)
+		if _, isThere := s.Lookup(setRef("web")); isThere {
+			t.Error("the owner is still there")
+		}
+		if got := looks.Load() - before; got > 4*dependents {
+			t.Errorf("%d looks at %d dependents", got, dependents)
 		}
 	})
 }

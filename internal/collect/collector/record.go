@@ -22,7 +22,7 @@ func (c *Collector) record(r report.Record, err error) {
 	case err == nil:
 		r.Answer = report.AnswerDone
 		c.state.accepted(ownership.UID(r.Object.UID))
-	case client.IsRefusal(err), pace.IsNotSent(err), hasNoPlace(err):
+	case client.IsRefusal(err), pace.IsNotSent(err):
 		return
 	default:
 		r.Answer, r.Error = report.AnswerUnknown, ownership.Excerpt(err.Error(), maxText)

@@ -61,7 +61,7 @@ func (c *Collector) examine(ctx context.Context, facts verdict.Facts) (examined,
 		return examined{facts: facts}, err
 	}
 	defer end()
-	defer c.places.holdWhole(ctx)()
+	ctx = holdingWhole(ctx)
 	e := examined{facts: facts}
 	if facts.Object.MoreOwners > 0 {
 		e, err = c.readWhole(ctx, facts.Object)

@@ -155,6 +155,7 @@ func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
 	var refused atomic.Pointer[refusedError] // of one dependent; any other error counts more
+	var noPlace atomic.Pointer[error]        // the same; the owner comes back
 	err := pace.Each(c.config.Workers, d.Dependents, func(dependent ownership.UID) error {
 		if err := c.config.Await(ctx); err != nil {
 			return err
@@ -162,15 +163,20 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 		if c.state.Epoch() != epoch {
 			return errNewEpoch // before a dependent is read: the new epoch may have other ones
 		}
-		err := c.untilCurrent(ctx, func() (ownership.Object, error) {
-			return c.detach(ctx, epoch, owner, dependent)
-		})
+		err := c.detachInTurn(ctx, epoch, owner, dependent)
+		if hasNoPlace(err) {
+			noPlace.Store(&err)
+			return nil
+		}
 		if one, isRefused := errors.AsType[refusedError](err); isRefused {
 			refused.Store(&one)
 			return nil
 		}
 		return err
 	})
+	if one := noPlace.Load(); err == nil && one != nil {
+		err = *one
+	}
 	if one := refused.Load(); err == nil && one != nil {
 		err = *one
 	}
@@ -181,6 +187,23 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 	}
 	c.queue.Add(owner.UID)
 	return nil
+}
+
+// detachInTurn is detach, in one of the turns that the owner has for the kind of the dependent.
+func (c *Collector) detachInTurn(ctx context.Context, epoch int, owner ownership.Object, uid ownership.UID) error {
+	dependent, known := c.state.object(uid)
+	if !known {
+		return nil
+	}
+	if dependent.MoreOwners > 0 {
+		ctx = holdingWhole(ctx)
+	}
+	end, err := c.places.turn(ctx, dependent.Kind)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return c.untilCurrent(ctx, func() (ownership.Object, error) { return c.detach(ctx, epoch, owner, uid) })
 }
 
 // detach removes the references of one dependent to an owner, whose deletion was observed in an epoch.

@@ -25,6 +25,9 @@ func (e NotSentError) Error() string { return "not sent: " + e.err.Error() }
 // Unwrap returns the error of the condition.
 func (e NotSentError) Unwrap() error { return e.err }
 
+// NewNotSentError returns the error of a request that is not sent because of err.
+func NewNotSentError(err error) NotSentError { return NotSentError{err} }
+
 // IsNotSent reports whether an error means that a request was not sent, because its condition no longer held.
 func IsNotSent(err error) bool {
 	_, is := errors.AsType[NotSentError](err)

@@ -16,6 +16,7 @@ package pace
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,6 +24,18 @@ import (
 // Patience is how long a request may wait for its answer before others no longer wait for it: it gives back its turn at
 // the Limiter, and the worker that it keeps busy.
 const Patience = time.Second
+
+// Ending is how a request ended.
+type Ending uint8
+
+const (
+	// Answered requests had an answer, or an error.
+	Answered Ending = iota
+	// Throttled requests were refused by the server (429).
+	Throttled
+	// Unsent requests were not sent: they say nothing about the server.
+	Unsent
+)
 
 // Limiter bounds the requests under way. Those without an answer within Patience do not count, but for its most: a server
 // may be slow as a whole. It is safe for concurrent use.
@@ -34,6 +47,7 @@ type Limiter struct {
 	limit    int             // the last result of window
 	underWay int             // requests that count, at most the limit at the time when the last one began
 	lent     int             // requests that do not count any more
+	overdue  []*turn         // requests whose turns are lent as soon as there are fewer of those
 	queue    []chan struct{} // the waiting requests, first come first served; closed to let one begin
 }
 
@@ -43,17 +57,16 @@ func New(start, most int, now func() time.Time) *Limiter {
 	return &Limiter{now: now, limit: start, window: window{limit: float64(start), max: float64(max(most, minLimit))}}
 }
 
-// Begin waits until a request may begin. The caller calls end once when the request has ended;
-// refused means that the server answered 429. If ctx ends while the request waits, Begin returns
-// its error.
-func (l *Limiter) Begin(ctx context.Context) (end func(refused bool), err error) {
+// Begin waits until a request may begin. The caller calls end once when the request has ended. If ctx ends while the
+// request waits, Begin returns its error.
+func (l *Limiter) Begin(ctx context.Context) (end func(Ending), err error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
 	began := l.now()
 	r := &turn{limiter: l}
 	r.timer = time.AfterFunc(Patience, r.lend)
-	return func(refused bool) { r.end(min(l.now().Sub(began), Patience), refused) }, nil
+	return func(how Ending) { r.end(min(l.now().Sub(began), Patience), how) }, nil
 }
 
 // turn is the turn of one request.
@@ -65,33 +78,47 @@ type turn struct {
 	hasEnded bool
 }
 
-// lend lets another request begin before this one has ended.
+// lend lets another request begin before this one has ended: at once, or as soon as one of the many others that have let
+// another one begin has ended.
 func (t *turn) lend() {
 	l := t.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t.hasEnded || l.lent >= int(l.window.max) {
+	if t.hasEnded {
 		return
 	}
-	t.isLent = true
-	l.lent++
-	l.underWay--
+	l.overdue = append(l.overdue, t)
+	l.lendLocked()
 	l.admitLocked()
+}
+
+// lendLocked lends the turns of overdue requests, as many as it may.
+func (l *Limiter) lendLocked() {
+	for len(l.overdue) > 0 && l.lent < int(l.window.max) {
+		l.overdue[0].isLent = true
+		l.lent++
+		l.underWay--
+		l.overdue = l.overdue[1:]
+	}
 }
 
 // end ends the request. A latency above Patience counts as that: the answers of one kind that hangs do not make the limit of
 // all lower and lower.
-func (t *turn) end(latency time.Duration, refused bool) {
+func (t *turn) end(latency time.Duration, how Ending) {
 	t.timer.Stop()
 	l := t.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.hasEnded = true
-	l.limit = l.window.answer(latency, refused)
+	if how != Unsent {
+		l.limit = l.window.answer(latency, how == Throttled)
+	}
 	if t.isLent {
 		l.lent--
+		l.lendLocked()
 	} else {
 		l.underWay--
+		l.overdue = slices.DeleteFunc(l.overdue, func(other *turn) bool { return other == t })
 	}
 	l.admitLocked()
 }

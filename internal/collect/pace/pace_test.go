@@ -109,7 +109,7 @@ func TestBoundsWhatIsUnderWay(t *testing.T) {
 				mu.Lock()
 				underWay--
 				mu.Unlock()
-				end(false)
+				end(Answered)
 			}()
 		}
 		synctest.Wait()
@@ -132,8 +132,8 @@ func TestGivesUpWithItsContext(t *testing.T) {
 		if _, err := l.Begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v", err)
 		}
-		first(false)
-		second(false)
+		first(Answered)
+		second(Answered)
 		// The request that gave up does not count.
 		for range 2 {
 			if _, err := l.Begin(t.Context()); err != nil {
@@ -149,7 +149,7 @@ func TestRequestsThatHangKeepNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const start, most = 4, 8
 		l := New(start, most, time.Now)
-		var hanging []func(bool)
+		var hanging []func(Ending)
 		begin := func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), Patience+time.Millisecond)
 			defer cancel()
@@ -165,8 +165,14 @@ func TestRequestsThatHangKeepNoTurn(t *testing.T) {
 		if got := len(hanging); got != start+most {
 			t.Errorf("%d requests that hang are under way, want %d", got, start+most)
 		}
+		// When one of those that gave up their turn has ended, another one gives it up.
+		hanging[0](Answered)
+		hanging = hanging[1:]
+		if !begin() {
+			t.Error("no request may begin after one of those that hung has ended")
+		}
 		for _, end := range hanging {
-			end(false)
+			end(Answered)
 		}
 		if l.underWay != 0 || l.lent != 0 || l.Limit() < start {
 			t.Errorf("%d under way, %d lent, limit %d", l.underWay, l.lent, l.Limit())

@@ -59,6 +59,13 @@ func within[T any](ctx context.Context, limiter *pace.Limiter, request func() (T
 		return none, err
 	}
 	answer, err := request()
-	end(apierrors.IsTooManyRequests(err))
+	switch {
+	case pace.IsNotSent(err):
+		end(pace.Unsent)
+	case apierrors.IsTooManyRequests(err):
+		end(pace.Throttled)
+	default:
+		end(pace.Answered)
+	}
 	return answer, err
 }
