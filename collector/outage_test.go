@@ -3,6 +3,7 @@ package collector_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -31,15 +32,35 @@ const (
 	delays
 )
 
+// page is an answer of a load balancer, or of an API server that is not ready.
+type page struct {
+	code        int
+	contentType string
+	body        string
+}
+
+// backend returns an answer of a load balancer.
+func backend(code int) *page { return &page{code, "text/plain", "default backend"} }
+
+// starting returns an answer of an API server that has not read who may do what.
+func starting(code int, reason string) *page {
+	return &page{code, "application/json", fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, code)}
+}
+
+func (p *page) response(r *http.Request) *http.Response {
+	return &http.Response{StatusCode: p.code, Body: io.NopCloser(strings.NewReader(p.body)), Header: http.Header{"Content-Type": {p.contentType}}, Request: r}
+}
+
 // network is the way to a server. It breaks, with all open watches, at a number of DELETEs.
 type network struct {
 	server *wireserver.Server
 
-	isGateway bool // something answers while the server is away
-	outage    outage
+	outage outage
 
 	mu      sync.Mutex
-	left    int // DELETEs until it breaks
+	front   *page // answers in place of the server; nil: nothing does; guarded by mu, and so is all below
+	onAway  *page // becomes front when it breaks
+	left    int   // DELETEs until it breaks
 	isDown  bool
 	running context.Context // ends when the network breaks
 	cut     context.CancelFunc
@@ -54,11 +75,11 @@ func newNetwork(s *wireserver.Server, left int) *network {
 
 // RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
-	running, back, ok := n.enter(r.Method == http.MethodDelete)
+	running, back, front, ok := n.enter(r.Method == http.MethodDelete)
 	switch {
+	case front != nil:
+		return front.response(r), nil
 	case ok:
-	case n.isGateway:
-		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Header: http.Header{}}, nil
 	case n.outage == swallows:
 		<-r.Context().Done()
 		return nil, r.Context().Err()
@@ -102,16 +123,23 @@ func (s *silent) Read(part []byte) (int, error) {
 	return n, err
 }
 
-func (n *network) enter(deletes bool) (running context.Context, back <-chan struct{}, ok bool) {
+func (n *network) enter(deletes bool) (running context.Context, back <-chan struct{}, front *page, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if deletes {
 		if n.left--; n.left == 0 {
-			n.isDown = true
+			n.isDown, n.front = true, n.onAway
 			n.cut()
 		}
 	}
-	return n.running, n.back, !n.isDown
+	return n.running, n.back, n.front, !n.isDown
+}
+
+// answer makes a page the answer to all requests; nil: the server answers.
+func (n *network) answer(p *page) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.front = p
 }
 
 func (n *network) repair() {
@@ -141,20 +169,39 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 		}
 		s.Compact()
 	}
+	const short, long = 10 * time.Second, 10 * time.Minute
 	for name, test := range map[string]struct {
-		restored  func(*wireserver.Server)
-		isGateway bool
-		outage    outage
-		lasts     time.Duration
+		restored func(*wireserver.Server)
+		front    *page // answers while the server is away
+		outage   outage
+		lasts    time.Duration
+		starting *page // answers for some seconds after the restore
 	}{
-		"with its revisions":                        {restored: asItWas, lasts: 10 * time.Minute},
-		"with its revisions, behind a gateway":      {restored: asItWas, isGateway: true, lasts: 10 * time.Minute},
-		"with higher revisions":                     {restored: raised, lasts: 10 * time.Minute},
-		"with higher revisions, behind a gateway":   {restored: raised, isGateway: true, lasts: 10 * time.Minute},
-		"requests hang":                             {restored: asItWas, outage: swallows, lasts: 10 * time.Minute},
-		"requests hang, with higher revisions":      {restored: raised, outage: swallows, lasts: 10 * time.Minute},
+		"with its revisions":                        {restored: asItWas, lasts: long},
+		"with its revisions, behind a gateway":      {restored: asItWas, front: backend(http.StatusServiceUnavailable), lasts: long},
+		"with higher revisions":                     {restored: raised, lasts: long},
+		"with higher revisions, behind a gateway":   {restored: raised, front: backend(http.StatusServiceUnavailable), lasts: long},
+		"requests hang":                             {restored: asItWas, outage: swallows, lasts: long},
+		"requests hang, with higher revisions":      {restored: raised, outage: swallows, lasts: long},
 		"requests hang, and end after the restore":  {restored: asItWas, outage: swallows, lasts: 20 * time.Second},
 		"requests hang, and arrive after a restore": {restored: asItWas, outage: delays, lasts: 20 * time.Second},
+
+		"a front answers 401":                        {restored: asItWas, front: backend(http.StatusUnauthorized), lasts: short},
+		"a front answers 403":                        {restored: asItWas, front: backend(http.StatusForbidden), lasts: short},
+		"a front answers 404":                        {restored: asItWas, front: backend(http.StatusNotFound), lasts: short},
+		"a front answers 429":                        {restored: asItWas, front: backend(http.StatusTooManyRequests), lasts: short},
+		"a front answers 500":                        {restored: asItWas, front: backend(http.StatusInternalServerError), lasts: short},
+		"a front redirects":                          {restored: asItWas, front: backend(http.StatusFound), lasts: short},
+		"a front has a page":                         {restored: asItWas, front: &page{http.StatusOK, "text/html; charset=utf-8", "<html>"}, lasts: short},
+		"a front answers 401 for long":               {restored: asItWas, front: backend(http.StatusUnauthorized), lasts: long},
+		"a front answers 404 for long":               {restored: asItWas, front: backend(http.StatusNotFound), lasts: long},
+		"a front answers 403, with higher revisions": {restored: raised, front: backend(http.StatusForbidden), lasts: short},
+		"nobody is known at first":                   {restored: asItWas, lasts: long, starting: starting(http.StatusUnauthorized, "Unauthorized")},
+		"nobody may do anything at first":            {restored: asItWas, lasts: long, starting: starting(http.StatusForbidden, "Forbidden")},
+		"nothing is served at first":                 {restored: asItWas, lasts: long, starting: backend(http.StatusNotFound)},
+		"nobody may do anything, and requests hang":  {restored: asItWas, outage: swallows, lasts: long, starting: starting(http.StatusForbidden, "Forbidden")},
+		"nobody is known at first, and higher":       {restored: raised, lasts: long, starting: starting(http.StatusUnauthorized, "Unauthorized")},
+		"nobody may do anything, behind a gateway":   {restored: asItWas, front: backend(http.StatusServiceUnavailable), lasts: long, starting: starting(http.StatusForbidden, "Forbidden")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const dependents = 1000
@@ -162,7 +209,7 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 			family(s, "web", dependents)
 			synctest.Test(t, func(t *testing.T) {
 				network := newNetwork(s, dependents/3)
-				network.isGateway, network.outage = test.isGateway, test.outage
+				network.onAway, network.outage = test.front, test.outage
 				defer func() { network.cut() }()
 				c, err := collector.New(&rest.Config{Host: "http://server", Transport: network}, collector.Options{})
 				if err != nil {
@@ -183,6 +230,14 @@ func TestR4_BackupRestoredDuringAnOutage(t *testing.T) {
 				advance(test.lasts)
 				restore()
 				test.restored(s)
+				if test.starting != nil {
+					network.answer(test.starting)
+					advance(5 * time.Second)
+					if err := c.Ready(); err == nil || !strings.Contains(err.Error(), "cannot be verified after an outage: ") {
+						t.Errorf("while the server refuses all requests, Ready() = %v", err)
+					}
+				}
+				network.answer(nil)
 				network.repair()
 				advance(10 * time.Minute)
 				if got, wrong := len(s.UIDs("secrets")), s.Wrong(); got != dependents || len(wrong) > 0 {

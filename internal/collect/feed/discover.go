@@ -102,6 +102,24 @@ func discover(ctx context.Context, d Discovery, ignore map[schema.GroupResource]
 	return c, nil
 }
 
+// errNoCore means that the kinds of the core group are missing. client-go takes any 404 for that, also one of a load balancer.
+var errNoCore = errors.New("discover resources: the server returned none of the core group, which it had before")
+
+// lacksCoreOf reports whether all kinds of the core group are missing, which an earlier catalog had. No server stops serving
+// them.
+func (c catalog) lacksCoreOf(before catalog) bool {
+	return before.hasCore() && !c.hasCore() && !c.incomplete("")
+}
+
+func (c catalog) hasCore() bool {
+	for kind := range c.resources {
+		if kind.Group == "" {
+			return true
+		}
+	}
+	return false
+}
+
 // clone returns a copy whose resources may be completed.
 func (c catalog) clone() catalog {
 	c.resources = maps.Clone(c.resources)

@@ -181,6 +181,9 @@ func (f *Feed) Run(ctx context.Context, sink Sink) {
 // it is: a failed discovery does not show which kinds are served.
 func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) error {
 	found, err := discover(ctx, f.discovery, f.ignore)
+	if err == nil && found.lacksCoreOf(f.served) {
+		err = errNoCore
+	}
 	switch {
 	case errors.Is(err, ErrUnchanged):
 		found = f.found.clone()

@@ -35,6 +35,8 @@ var (
 	errRelisted = errors.New("the kind is listed anew")
 	// errNoFormerLists means that the server has no lists of former revisions.
 	errNoFormerLists = errors.New("the server has no lists of former revisions")
+	// errOpaque means that the revisions of a kind have no order.
+	errOpaque = errors.New("its revisions are no numbers")
 )
 
 // VerifyHistory compares the server with what was observed, after an outage (R4): a backup may have been restored, and
@@ -45,27 +47,35 @@ var (
 // One kind is enough if no other was observed up to a higher revision: most servers count the changes of all kinds
 // together. A kind with a higher revision is of another server, behind an APIService, or of one that was put back. If it
 // gives no answer, it holds nothing up: its history is doubted, with another epoch.
+//
+// A refusal is no answer: the kinds were listed before. While the server refuses all kinds that are tried, VerifyHistory
+// returns an error. Kinds that it refuses for ever hold nothing up if another one can be read; if that may be of another
+// server, the kinds of the core group are doubted, too.
 func (f *Feed) VerifyHistory(ctx context.Context) error {
 	all, isListing := f.observed()
 	if len(all) == 0 {
 		return isListing.beginEpoch() // there is nothing to compare the server with
 	}
 	began := f.clock.Now()
-	reference, now, err := f.firstReadable(ctx, all[:min(len(all), mostUnreadable)])
-	if err != nil || now == 0 {
+	reference, err := f.reference(ctx, all)
+	if err != nil {
 		return err
 	}
-	foreign := slices.DeleteFunc(slices.Clone(all), func(o observed) bool { return o.revision <= now || o.from == reference.from })
-	if err := compareForeign(ctx, min(answerWithin, max(foreignWithin, 2*f.clock.Since(began))), foreign); err != nil {
+	uncovered := slices.DeleteFunc(slices.Clone(all), reference.covers)
+	if err := compareOthers(ctx, min(answerWithin, max(foreignWithin, 2*f.clock.Since(began))), uncovered); err != nil {
 		return err
 	}
-	return reference.from.verify(ctx, highestOf(all, now), now)
+	if reference.now == 0 {
+		return nil // all kinds were doubted
+	}
+	return reference.of.from.verify(ctx, highestOf(all, reference.now), reference.now)
 }
 
 // observed is a kind that was observed up to a revision; 0 if the revision is no number.
 type observed struct {
 	from     *source
 	revision uint64
+	refusals int // of its comparisons, since the last one that succeeded
 }
 
 // observed returns the kinds of which there was a complete list, the most suitable ones for a comparison first, and one of
@@ -77,13 +87,15 @@ func (f *Feed) observed() (all []observed, isListing *source) {
 		m := f.monitors[kind]
 		m.mu.Lock()
 		if m.complete {
-			all = append(all, observed{m.source, numberOf(m.revision)})
+			all = append(all, observed{m.source, numberOf(m.revision), m.refusals})
 		} else {
 			isListing = m.source
 		}
 		m.mu.Unlock()
 	}
-	slices.SortStableFunc(all, func(a, b observed) int { return cmp.Compare(a.rank(), b.rank()) })
+	slices.SortStableFunc(all, func(a, b observed) int {
+		return cmp.Or(cmp.Compare(max(a.rank(), rankCore), max(b.rank(), rankCore)), cmp.Compare(a.refusals, b.refusals), cmp.Compare(a.rank(), b.rank()))
+	})
 	return all, isListing
 }
 
@@ -104,6 +116,9 @@ func (o observed) rank() int {
 	return rankForeign
 }
 
+// isForeign reports whether the kind may be one of another server.
+func (o observed) isForeign() bool { return o.rank() == rankForeign }
+
 // reading is the current revision of a kind.
 type reading struct {
 	of  observed
@@ -111,9 +126,30 @@ type reading struct {
 	err error
 }
 
-// firstReadable returns a kind whose current revision the server gives; the revision is 0 if it gives none of the kinds.
-// It requests the revision of the next kind when one has failed, and also while one hangs if both are of the same server.
-func (f *Feed) firstReadable(ctx context.Context, kinds []observed) (_ observed, now uint64, err error) {
+// covers reports whether the reading also shows the history of a kind.
+func (r reading) covers(o observed) bool {
+	isKnown := r.now > 0 && o.revision > 0 && o.revision <= r.now
+	return r.now > 0 && o.from == r.of.from || isKnown && (o.isForeign() || !r.of.isForeign())
+}
+
+// reference returns a kind whose current revision the server gives. If the server refuses the first kinds, the others of
+// the core group have their turns in the next verifications. When it has refused all of them, a kind that may be of another
+// server will do.
+func (f *Feed) reference(ctx context.Context, all []observed) (reading, error) {
+	first, rest := all[:min(len(all), mostUnreadable)], all[min(len(all), mostUnreadable):]
+	found, err := f.firstReadable(ctx, first)
+	isUntried := slices.ContainsFunc(rest, func(o observed) bool { return !o.isForeign() && o.refusals == 0 })
+	rest = slices.DeleteFunc(slices.Clone(rest), func(o observed) bool { return !o.isForeign() })
+	if !isRefused(err) || apierrors.IsUnauthorized(err) || isUntried || len(rest) == 0 {
+		return found, err
+	}
+	return f.firstReadable(ctx, rest[:min(len(rest), mostUnreadable)])
+}
+
+// firstReadable returns the first of the kinds whose current revision the server gives; the revision is 0 if it gives none
+// that is a number. It requests the revision of the next kind when one has failed, and also while one hangs if both are of
+// the same server. A refusal is its error only if it is that of all kinds.
+func (f *Feed) firstReadable(ctx context.Context, kinds []observed) (found reading, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	readings, pending := make(chan reading, len(kinds)), 0
@@ -133,20 +169,30 @@ func (f *Feed) firstReadable(ctx context.Context, kinds []observed) (_ observed,
 			pending--
 			switch {
 			case r.err == nil && r.now > 0:
-				return r.of, r.now, nil
-			case pace.IsUnreachable(r.err) || ctx.Err() != nil || errors.Is(r.err, errRelisted):
-				return observed{}, 0, r.err
-			case r.err != nil:
+				return r, nil
+			case r.err == nil:
+				found = r
+			case endsReading(r.err) || ctx.Err() != nil:
+				return reading{}, r.err
+			case err == nil || isRefused(err):
 				err = r.err
 			}
 		}
 	}
-	return observed{}, 0, err
+	if found.of.from != nil {
+		return found, nil
+	}
+	return reading{}, err
+}
+
+// endsReading reports whether the error of a comparison would be that of other kinds, too, or needs no other comparison.
+func endsReading(err error) bool {
+	return pace.IsUnreachable(err) || apierrors.IsUnauthorized(err) || errors.Is(err, errRelisted)
 }
 
 // isLate returns a channel that gets an element when the next kind is read beside those that hang; nil if none is.
 func (f *Feed) isLate(next []observed) <-chan time.Time {
-	if len(next) == 0 || next[0].rank() == rankForeign {
+	if len(next) == 0 || next[0].isForeign() {
 		return nil
 	}
 	return f.clock.After(nextAfter)
@@ -157,19 +203,20 @@ func (o observed) read(ctx context.Context) reading {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	now, err := o.from.compare(ctx, o.revision)
+	o.from.monitor.compared(err)
 	return reading{o, now, err}
 }
 
-// doubt is a kind that gave no answer.
+// doubt is a kind that gave no answer, or one that cannot be compared.
 type doubt struct {
 	of     *source
 	before reached
 	err    error
 }
 
-// compareForeign compares kinds of other servers, all of them within a time. Another epoch begins if one gives no answer,
-// unless nothing of it was believed since the last time.
-func compareForeign(ctx context.Context, within time.Duration, kinds []observed) error {
+// compareOthers compares kinds whose history the reference does not show, all of them within a time. Another epoch begins if
+// one gives no answer that can be compared, unless nothing of it was believed since the last time.
+func compareOthers(ctx context.Context, within time.Duration, kinds []observed) error {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var mu sync.Mutex
@@ -179,7 +226,10 @@ func compareForeign(ctx context.Context, within time.Duration, kinds []observed)
 		if o.from.monitor.isDoubted(before) {
 			return nil
 		}
-		_, err := o.from.compare(limited, o.revision)
+		now, err := o.from.compare(limited, o.revision)
+		if err == nil && (now == 0 || o.revision == 0) {
+			err = errOpaque
+		}
 		switch {
 		case ctx.Err() != nil || errors.Is(err, errRelisted):
 			return err
@@ -226,12 +276,13 @@ func highestOf(all []observed, now uint64) (highest uint64) {
 }
 
 // compare reads the server's current revision. If it is lower than an observed one, another epoch begins. The revision is
-// 0 if it cannot be compared. An error means that the server gave no answer, or is not ready to give one.
+// 0 if it is no number. An error means that the server gave no answer, is not ready to give one, or refuses it: it was
+// observed before, so something in front of the server may refuse it, or a server without its rights.
 func (s *source) compare(ctx context.Context, before uint64) (now uint64, err error) {
 	list, err := s.client.List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
 	case isRefused(err):
-		return 0, nil
+		return 0, fmt.Errorf("the server refuses to list %s, which it has listed before: %w", s.store.kind, err)
 	case err != nil:
 		return 0, fmt.Errorf("read the revision of %s: %w", s.store.kind, err)
 	}

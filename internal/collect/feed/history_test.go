@@ -11,8 +11,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 )
 
-// R4: after an outage, the server is compared with what was observed. A kind that cannot be read holds nothing up, a server
-// that is not ready does, and one that was put back in time begins an epoch.
+// R4: after an outage, the server is compared with what was observed. A kind that cannot be read holds nothing up. A server
+// that is not ready does, and so does one that refuses all kinds, although it has listed them before. A server that was put
+// back in time begins an epoch.
 func TestR4_HistoryIsVerified(t *testing.T) {
 	for name, test := range map[string]struct {
 		refusal map[string]int
@@ -25,7 +26,9 @@ func TestR4_HistoryIsVerified(t *testing.T) {
 		"a forbidden kind":        {refusal: map[string]int{"namespaces": http.StatusForbidden}},
 		"a server that starts":    {refusal: map[string]int{"namespaces": http.StatusServiceUnavailable, "pods": http.StatusServiceUnavailable}, fails: true},
 		"a busy server":           {refusal: map[string]int{"namespaces": http.StatusTooManyRequests, "pods": http.StatusTooManyRequests}, fails: true},
-		"nothing can be compared": {refusal: map[string]int{"namespaces": http.StatusForbidden, "pods": http.StatusForbidden}},
+		"nothing can be compared": {refusal: map[string]int{"namespaces": http.StatusForbidden, "pods": http.StatusForbidden}, fails: true},
+		"nobody is known":         {refusal: map[string]int{"namespaces": http.StatusUnauthorized, "pods": http.StatusUnauthorized}, fails: true},
+		"nothing is served":       {refusal: map[string]int{"namespaces": http.StatusNotFound, "pods": http.StatusNotFound}, fails: true},
 		"back in time":            {back: 50, epoch: true},
 		"back in time, forbidden": {back: 50, refusal: map[string]int{"namespaces": http.StatusForbidden}, epoch: true},
 	} {

@@ -41,6 +41,7 @@ type monitor struct {
 	revision string    // how far the watch has come
 	resuming bool      // the next list is skipped: the watch continues from revision
 	doubted  reached   // when the history of the kind was doubted for the last time
+	refusals int       // of comparisons of its history, since the last one that succeeded
 }
 
 // reached is how much is known of a kind.
@@ -169,6 +170,18 @@ func (m *monitor) reached() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.revision
+}
+
+// compared records the error of a comparison of the kind's history.
+func (m *monitor) compared(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		m.refusals = 0
+	case isRefused(err):
+		m.refusals++
+	}
 }
 
 // doubt records that the history of the kind is doubted, and how much was known of it before.

@@ -29,11 +29,12 @@ import (
 type fakeServer struct {
 	mu       sync.Mutex
 	revision int
+	prefix   string // of revisions: with one they are no numbers
 	served   []kind
 	stale    map[string]bool // groups whose discovery fails
 	down     bool            // everything is answered with 503
 	noStream bool            // lists by watch are refused, as by an older server
-	refusal  map[string]int  // status codes by resource
+	refusal  map[string]int  // status codes by resource, or by path
 	objects  map[string]map[types.UID]*metav1.PartialObjectMetadata
 	watches  map[string][]chan event // closed to end the watch
 	requests map[string]int          // by path
@@ -125,7 +126,7 @@ func (s *fakeServer) hangUp(resource string) {
 func (s *fakeServer) put(resource string, meta metav1.ObjectMeta) {
 	s.change(func() {
 		s.revision++
-		meta.ResourceVersion = strconv.Itoa(s.revision)
+		meta.ResourceVersion = s.prefix + strconv.Itoa(s.revision)
 		object := &metav1.PartialObjectMetadata{TypeMeta: partial, ObjectMeta: meta}
 		if s.objects[resource] == nil {
 			s.objects[resource] = make(map[types.UID]*metav1.PartialObjectMetadata)
@@ -144,7 +145,7 @@ func (s *fakeServer) remove(resource string, uid types.UID) {
 	s.change(func() {
 		s.revision++
 		last := *s.objects[resource][uid]
-		last.ResourceVersion = strconv.Itoa(s.revision)
+		last.ResourceVersion = s.prefix + strconv.Itoa(s.revision)
 		delete(s.objects[resource], uid)
 		s.send(resource, event{"DELETED", &last})
 	})
@@ -166,13 +167,18 @@ func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case s.down:
 		return answer(http.StatusServiceUnavailable, nil), nil
+	case s.refusal[r.URL.Path] != 0:
+		return answer(s.refusal[r.URL.Path], nil), nil
 	case r.URL.Path == "/api" || r.URL.Path == "/apis":
 		return s.discovery(r.URL.Path == "/api"), nil
 	}
 	segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	resource, version := segments[len(segments)-1], segments[len(segments)-2]
 	i := slices.IndexFunc(s.served, func(k kind) bool { return k.resource == resource && k.version == version })
-	if i < 0 {
+	switch {
+	case i < 0 && slices.ContainsFunc(s.served, func(k kind) bool { return k.resource == version }):
+		return gone(resource), nil // there are no single objects
+	case i < 0:
 		return answer(http.StatusNotFound, nil), nil
 	}
 	if code := s.refusal[resource]; code != 0 {
@@ -192,7 +198,7 @@ func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 func (s *fakeServer) list(resource string) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
-		ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.revision)},
+		ListMeta: metav1.ListMeta{ResourceVersion: s.prefix + strconv.Itoa(s.revision)},
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.objects[resource])) {
 		list.Items = append(list.Items, *s.objects[resource][uid])
@@ -209,7 +215,7 @@ func (s *fakeServer) watch(r *http.Request, resource string, initial bool) *http
 			events <- event{"ADDED", &list.Items[i]}
 		}
 		events <- event{"BOOKMARK", &metav1.PartialObjectMetadata{TypeMeta: partial, ObjectMeta: metav1.ObjectMeta{
-			ResourceVersion: strconv.Itoa(s.revision),
+			ResourceVersion: s.prefix + strconv.Itoa(s.revision),
 			Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 		}}}
 	}
@@ -277,6 +283,16 @@ func (k kind) discovered() apidiscoveryv2.APIResourceDiscovery {
 			Subresource: "status", ResponseKind: &responseKind, Verbs: []string{"get", "patch", "update"},
 		}},
 	}
+}
+
+// gone returns the answer for an object that does not exist.
+func gone(name string) *http.Response {
+	response := answer(http.StatusOK, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Name: name},
+	})
+	response.StatusCode = http.StatusNotFound
+	return response
 }
 
 func answer(code int, body any) *http.Response {

@@ -15,7 +15,7 @@ import (
 
 // contact observes the answers of a server to all requests of a controller. A request may wait in the client, for the rate
 // limit or for the time that the server names in Retry-After. If no other request is answered meanwhile, the server may have
-// been put back to an earlier state, and no request has failed (R4).
+// been put back to an earlier state, and no request has failed (R4). Answers of others, such as load balancers, do not count.
 type contact struct {
 	clock clock.PassiveClock
 
@@ -59,7 +59,7 @@ type deliveryKey struct{}
 type delivery struct {
 	trust    *trust                    // of a write that rests on it; nil for others
 	began    atomic.Pointer[time.Time] // when it was last sent
-	isOpen   atomic.Bool               // it was sent, and has no answer
+	isOpen   atomic.Bool               // it was sent, and the server has not answered
 	silences atomic.Int64              // of the contact, before its last answer
 }
 
@@ -91,8 +91,8 @@ func (t observed) RoundTrip(request *http.Request) (*http.Response, error) {
 		d.isOpen.Store(!pace.IsNotSent(err))
 		return response, err
 	}
-	if response.StatusCode < http.StatusInternalServerError {
-		d.silences.Store(t.contact.answered()) // a gateway may answer with the other codes, or a server without its storage
+	if pace.AnswerOf(request, response).IsFromServer() { // else something has answered in its place, which ends no silence
+		d.silences.Store(t.contact.answered())
 		d.isOpen.Store(false)
 	}
 	if now := t.contact.clock.Now(); !mayRepeat(request.Context(), response, now, now.Sub(began)) {

@@ -1,8 +1,10 @@
 package namespaces
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,7 +22,7 @@ import (
 func TestR22_RateLimitOfTheClientIsUsed(t *testing.T) {
 	for _, qps := range []float32{5, 20} {
 		synctest.Test(t, func(t *testing.T) {
-			const namespaces, each = 10, 200
+			const namespaces, each = 10, 40
 			contents := map[string][]string{}
 			for n := range namespaces {
 				for i := range each {
@@ -194,41 +196,60 @@ func TestR22_UnsentDeletesAreReported(t *testing.T) {
 	})
 }
 
-// Only an answer shows that the server is there, and none makes up for a silence before it.
+// Only an answer of the server shows that it is there, and none makes up for a silence before it.
 func TestR4_SilencesAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		code := http.StatusOK
-		c := newContact(clock.RealClock{})
-		transport := c.wrap(lateServer(func(*http.Request) (*http.Response, error) {
-			return answer(code), nil
-		}))
-		send := func(with int) (silences int64) {
-			code = with
-			var d delivery
-			request, err := http.NewRequestWithContext(context.WithValue(t.Context(), deliveryKey{}, &d), http.MethodGet, "http://server/", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := transport.RoundTrip(request); err != nil {
-				t.Fatal(err)
-			}
-			return d.silences.Load()
-		}
-		before := send(http.StatusOK)
-		<-time.After(latest)
-		if send(http.StatusNotFound); !c.lasts(before) {
-			t.Error("an answer in time is no answer")
-		}
-		<-time.After(latest - time.Second)
-		send(http.StatusServiceUnavailable) // of a gateway
-		<-time.After(2 * time.Second)
-		if c.lasts(before) {
-			t.Error("a gateway counts as the server")
-		}
-		if after := send(http.StatusOK); c.lasts(before) || !c.lasts(after) {
-			t.Errorf("the silence is forgotten: %d before it, %d after it", before, after)
-		}
-	})
+	for name, test := range map[string]struct {
+		answer *http.Response // between two answers of the server, with as much time between as may be
+		isOfIt bool
+	}{
+		"an object":                    {answer: answer(http.StatusOK), isOfIt: true},
+		"an object that is gone":       {answer: stated(http.StatusNotFound), isOfIt: true},
+		"a lack of a right":            {answer: stated(http.StatusForbidden), isOfIt: true},
+		"429":                          {answer: stated(http.StatusTooManyRequests), isOfIt: true},
+		"429 of priority and fairness": {answer: audited(http.StatusTooManyRequests), isOfIt: true},
+		"401":                          {answer: stated(http.StatusUnauthorized)},
+		"503":                          {answer: stated(http.StatusServiceUnavailable)},
+		"a page":                       {answer: paged(http.StatusOK)},
+		"a page with 401":              {answer: paged(http.StatusUnauthorized)},
+		"a page with 403":              {answer: paged(http.StatusForbidden)},
+		"a page with 404":              {answer: paged(http.StatusNotFound)},
+		"a page with 429":              {answer: paged(http.StatusTooManyRequests)},
+		"a page with 500":              {answer: paged(http.StatusInternalServerError)},
+		"a gateway":                    {answer: paged(http.StatusServiceUnavailable)},
+		"404 without a body":           {answer: answer(http.StatusNotFound)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				next := answer(http.StatusOK)
+				c := newContact(clock.RealClock{})
+				transport := c.wrap(lateServer(func(*http.Request) (*http.Response, error) { return next, nil }))
+				send := func() (silences int64, isAnswered bool) {
+					var d delivery
+					request, err := http.NewRequestWithContext(context.WithValue(t.Context(), deliveryKey{}, &d), http.MethodGet, "http://server/api/v1/pods", http.NoBody)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := transport.RoundTrip(request); err != nil {
+						t.Fatal(err)
+					}
+					return d.silences.Load(), !d.isOpen.Load()
+				}
+				before, _ := send()
+				<-time.After(latest - time.Second)
+				next = test.answer
+				_, isAnswered := send()
+				<-time.After(2 * time.Second)
+				if lasts := c.lasts(before); isAnswered != test.isOfIt || lasts != test.isOfIt {
+					t.Errorf("the server has answered: %t, and lasts: %t, want %t", isAnswered, lasts, test.isOfIt)
+				}
+				next = answer(http.StatusOK)
+				after, _ := send()
+				if c.lasts(before) != test.isOfIt || !c.lasts(after) {
+					t.Errorf("the silence is forgotten: %d before it, %d after it", before, after)
+				}
+			})
+		})
+	}
 }
 
 // A request that was sent and got no answer ends the trust. One that waits in the client until its end does not, nor one
@@ -240,11 +261,19 @@ func TestR4_WaitsInTheClientAreNoOutage(t *testing.T) {
 		server   lateServer
 		isLost   bool
 	}{
-		"no answer":  {server: func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded }, isLost: true},
-		"a gateway":  {server: func(*http.Request) (*http.Response, error) { return answer(http.StatusBadGateway), nil }, isLost: true},
-		"rate limit": {limit: time.Minute},
+		"a page with 200": {server: func(*http.Request) (*http.Response, error) { return paged(http.StatusOK), nil }, isLost: true},
+		"a page with 401": {server: func(*http.Request) (*http.Response, error) { return paged(http.StatusUnauthorized), nil }, isLost: true},
+		"a page with 403": {server: func(*http.Request) (*http.Response, error) { return paged(http.StatusForbidden), nil }, isLost: true},
+		"a page with 404": {server: func(*http.Request) (*http.Response, error) { return paged(http.StatusNotFound), nil }, isLost: true},
+		"a page with 409": {server: func(*http.Request) (*http.Response, error) { return paged(http.StatusConflict), nil }, isLost: true},
+		"a page with 429": {server: func(*http.Request) (*http.Response, error) { return paged(http.StatusTooManyRequests), nil }, isLost: true},
+		"a refusal":       {server: func(*http.Request) (*http.Response, error) { return stated(http.StatusForbidden), nil }},
+		"a busy server":   {server: func(*http.Request) (*http.Response, error) { return audited(http.StatusTooManyRequests), nil }},
+		"no answer":       {server: func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded }, isLost: true},
+		"a gateway":       {server: func(*http.Request) (*http.Response, error) { return answer(http.StatusBadGateway), nil }, isLost: true},
+		"rate limit":      {limit: time.Minute},
 		"rate limit before a repetition": {limit: 6 * time.Second, server: func(*http.Request) (*http.Response, error) {
-			busy := answer(http.StatusTooManyRequests)
+			busy := audited(http.StatusTooManyRequests)
 			busy.Header.Set(retryAfter, "1")
 			return busy, nil
 		}},
@@ -270,8 +299,9 @@ func TestR4_WaitsInTheClientAreNoOutage(t *testing.T) {
 				trust := controller.newTrust(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "shop"}}, 0)
 				ctx := trust.conditional(t.Context())
 				err = controller.contents.deleteObject(ctx, "shop", configMaps, Object{Name: "a", UID: "1"})
-				if got := trust.noteWrite(ctx, err); err == nil || got != test.isLost || trust.isLost() != test.isLost {
-					t.Errorf("unanswered: %t, lost: %t, want %t; error %v", got, trust.isLost(), test.isLost, err)
+				unanswered := trust.noteWrite(ctx, err)
+				if unanswered != nil != test.isLost || trust.isLost() != test.isLost || cmp.Or(err, unanswered) == nil {
+					t.Errorf("unanswered: %v, lost: %t, want %t; error %v", unanswered, trust.isLost(), test.isLost, err)
 				}
 			})
 		})
@@ -280,4 +310,22 @@ func TestR4_WaitsInTheClientAreNoOutage(t *testing.T) {
 
 func answer(code int) *http.Response {
 	return &http.Response{StatusCode: code, Body: http.NoBody, Header: http.Header{}}
+}
+
+// paged returns an answer of a load balancer.
+func paged(code int) *http.Response {
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader("default backend")), Header: http.Header{"Content-Type": {"text/plain"}}}
+}
+
+// audited returns an answer of an API server in plain text.
+func audited(code int) *http.Response {
+	response := paged(code)
+	response.Header.Set("Audit-Id", "1")
+	return response
+}
+
+// stated returns an answer of an API server.
+func stated(code int) *http.Response {
+	status := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, code)
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(status)), Header: http.Header{"Content-Type": {"application/json"}}}
 }

@@ -80,8 +80,7 @@ func (d deletion) deleteCollections(ctx context.Context) []bool {
 		if collectable(d.found[i]) && !d.trust.isLost() {
 			ctx := d.trust.conditional(ctx)
 			err := d.deleteCollection(ctx, d.namespace, d.found[i])
-			d.trust.noteWrite(ctx, err)
-			collected[i] = err == nil
+			collected[i] = cmp.Or(d.trust.noteWrite(ctx, err), err) == nil
 		}
 	})
 	return collected
@@ -111,7 +110,9 @@ func (d deletion) deleteTargets(ctx context.Context, targets []*target) error {
 func (d deletion) deleteTarget(ctx context.Context, t *target) {
 	ctx = d.trust.conditional(ctx)
 	t.err = d.deleteObject(ctx, d.namespace, d.found[t.content].Resource, t.object)
-	t.isSilent = d.trust.noteWrite(ctx, t.err)
+	if unanswered := d.trust.noteWrite(ctx, t.err); unanswered != nil {
+		t.err, t.isSilent = unanswered, true
+	}
 	t.isTried = !pace.IsNotSent(t.err)
 }
 
@@ -193,8 +194,8 @@ func (c contents) deleteObject(ctx context.Context, namespace string, r Resource
 	defer cancel()
 	err := c.client.Resource(r.GroupVersionResource).Namespace(namespace).
 		Delete(ctx, object.Name, background(&metav1.Preconditions{UID: &object.UID}))
-	if _, refused := refusal.Of(err); refused {
-		return err // a webhook may answer with any code
+	if _, refused := refusal.Of(err); refused || refusal.IsUnanswered(err) {
+		return err // a webhook may answer with any code, and so may a load balancer
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -87,6 +87,9 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 			}
 		}
 	}
+	if d.lacksCore(served) && !incomplete.isMissing("") {
+		return nil, errNoCore
+	}
 	resources := slices.Concat(slices.Collect(maps.Values(found))...)
 	resources = append(resources, d.remember(found, &incomplete, served)...)
 	resources = slices.DeleteFunc(resources, func(r Resource) bool {
@@ -99,6 +102,23 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 		return resources, &incomplete
 	}
 	return resources, nil
+}
+
+// errNoCore means that the types of the core group are missing. client-go takes any 404 for that, also one of a load balancer,
+// and a namespace would seem to be empty.
+var errNoCore = errors.New("discover resource types: the server returned none of the core group, which it had before")
+
+// lacksCore reports whether all resources of the core group are missing, which an earlier discovery had. No server stops
+// serving them.
+func (d *discoverer) lacksCore(served map[schema.GroupResource]bool) bool {
+	for resource := range served {
+		if resource.Group == "" {
+			return false
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.known[""]) > 0
 }
 
 // remember stores the types of the groups whose discovery succeeded. For the other groups it notes
@@ -134,9 +154,11 @@ func (d *discoverer) remember(found map[string][]Resource, incomplete *Incomplet
 // unserved returns an error for each custom resource that was defined a moment ago and is not in
 // discovery. The custom resources of a terminating definition are deleted with it.
 func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResource]bool) []error {
-	list, err := d.objects.Resource(definitions()).List(ctx, metav1.ListOptions{})
+	var sent delivery
+	list, err := d.objects.Resource(definitions()).List(context.WithValue(ctx, deliveryKey{}, &sent), metav1.ListOptions{})
+	isAnswered := !sent.isOpen.Load() // else a load balancer may have answered
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+	case isAnswered && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
 		return nil
 	case err != nil:
 		return []error{fmt.Errorf("list %s: %w", definitions().GroupResource(), err)}

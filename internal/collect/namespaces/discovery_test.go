@@ -108,6 +108,30 @@ func TestR22_DeletableResourcesAreDiscovered(t *testing.T) {
 	}
 }
 
+// R4: discovery without the core group, as client-go returns it after a 404 of a load balancer, does not mean that namespaces
+// are empty.
+func TestR4_CoreGroupIsNeverGone(t *testing.T) {
+	down := errors.New("down")
+	client := serving(list("v1", namespaced("pods", "delete", "list")), list("apps/v1", namespaced("deployments", "delete", "list")))
+	catalogue := Discover(client, crdsOf(), clock.RealClock{})
+	if _, err := catalogue.Resources(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all := client.Resources
+	for name, lists := range map[string][]*metav1.APIResourceList{"no group": all[1:], "no resources": {list("v1"), all[1]}} {
+		client.Resources = lists
+		if got, err := catalogue.Resources(t.Context()); !errors.Is(err, errNoCore) || len(got) > 0 {
+			t.Errorf("%s: resources %v, error %v", name, got, err)
+		}
+	}
+	client.Resources, client.down = all, map[string]error{"v1": down}
+	catalogue.(*discoverer).client = client
+	got, err := catalogue.Resources(t.Context())
+	if incomplete, ok := errors.AsType[*Incomplete](err); !ok || incomplete.hides() || len(got) != 2 {
+		t.Errorf("its discovery fails: resources %v, error %v", got, err)
+	}
+}
+
 // malformed serves a malformed group version.
 type malformed struct {
 	discovery.DiscoveryInterfaceWithContext

@@ -31,6 +31,16 @@ func (e *Incomplete) recall(version schema.GroupVersion) {
 	e.Remembered[version] = true
 }
 
+// isMissing reports whether the discovery of a version of a group has failed.
+func (e *Incomplete) isMissing(group string) bool {
+	for version := range e.Groups {
+		if version.Group == group {
+			return true
+		}
+	}
+	return false
+}
+
 // hides reports whether types may be missing that discovery has never returned.
 func (e *Incomplete) hides() bool {
 	return len(e.Groups) > len(e.Remembered) || len(e.Unserved) > 0 || len(e.Unparsed) > 0

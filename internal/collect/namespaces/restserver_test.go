@@ -34,6 +34,7 @@ type restServer struct {
 type restAnswer struct {
 	code       int
 	object     any
+	page       string // instead of object, as plain text
 	retryAfter string
 }
 
@@ -146,6 +147,10 @@ func (s *restServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		answer = s.serve(r, body)
 	}
 	text, err := json.Marshal(answer.object)
+	if answer.page != "" {
+		text = []byte(answer.page)
+		header.Set("Content-Type", "text/plain")
+	}
 	if answer.retryAfter != "" {
 		header.Set("Retry-After", answer.retryAfter)
 	}
@@ -171,7 +176,9 @@ func (s *restServer) serve(r *http.Request, body []byte) *restAnswer {
 		}
 		return &restAnswer{code: http.StatusOK, object: fields{"kind": "NamespaceList", "apiVersion": "v1", "metadata": fields{"resourceVersion": "10"}, "items": items}}
 	case s.contents[path[3]] == nil:
-		return failure(http.StatusNotFound, "NotFound", "")
+		gone := failure(http.StatusNotFound, "NotFound", "")
+		gone.object.(fields)["details"] = fields{"name": path[3], "kind": "namespaces"}
+		return gone
 	case len(path) == 4:
 		return &restAnswer{code: http.StatusOK, object: s.namespaceLocked(path[3])}
 	}

@@ -8,13 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // sync makes as much progress with one namespace as is possible now, and returns the time until its
 // next sync.
 func (c *Controller) sync(ctx context.Context, name string) (after time.Duration, err error) {
 	ns, silences, err := readNamespace(ctx, c.namespaces, name)
-	if apierrors.IsNotFound(err) {
+	if refusal.IsGone(err, name) {
 		return never, nil
 	}
 	if err != nil {
@@ -173,7 +175,7 @@ func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace, survey 
 	next := ns.DeepCopy()
 	next.Spec.Finalizers = remaining
 	_, err = c.namespaces.Finalize(ctx, next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
+	if refusal.IsGone(err, ns.Name) {
 		return nil
 	}
 	if err != nil {

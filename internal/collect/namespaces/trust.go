@@ -1,20 +1,20 @@
 package namespaces
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // latest is how long a DELETE may wait for its connection, and how long the server may give no answer before it. After a
@@ -26,6 +26,8 @@ var (
 	errDoubted = errors.New("an earlier request got no answer")
 	// errLate means that a request was not sent, because its connection came late.
 	errLate = errors.New("the connection to the server came late: it may lead to a server that was restored from a backup")
+	// errReplaced means that the answer to a request was not one of an API server, although its code is that of a success.
+	errReplaced = errors.New("something in front of the API server has answered in its place: check the load balancer or the proxy")
 )
 
 // trust is what one sync may rely on: that the namespace is still the terminating one that it has read. A request without
@@ -67,21 +69,23 @@ func (c *Controller) newTrust(was *corev1.Namespace, silences int64) *trust {
 	return t
 }
 
-// note ends the trust if an error means that a request got no answer.
+// note ends the trust if an error means that the server did not answer a request.
 func (t *trust) note(err error) {
-	if isUnanswered(err) {
+	if refusal.IsUnanswered(err) {
 		t.lost.Store(true)
 	}
 }
 
-// noteWrite is note for a request with a context of conditional. It reports whether the request got no answer. A request that
-// has not left the client is no evidence: it waited for the rate limit until its end, or its condition did not hold.
-func (t *trust) noteWrite(ctx context.Context, err error) (unanswered bool) {
-	if d := deliveryOf(ctx); !isUnanswered(err) || !d.isOpen.Load() {
-		return false
+// noteWrite ends the trust if the server did not answer a request with a context of conditional. It returns an error then, also
+// if something in front of the server has answered that all is well. A request that has not left the client is no evidence:
+// it waited for the rate limit until its end, or its condition did not hold.
+func (t *trust) noteWrite(ctx context.Context, err error) (unanswered error) {
+	isObserved := t.contact != nil
+	if !deliveryOf(ctx).isOpen.Load() || !isObserved && !refusal.IsUnanswered(err) {
+		return nil
 	}
-	t.note(err)
-	return true
+	t.lost.Store(true)
+	return cmp.Or(err, errReplaced)
 }
 
 // isLost reports whether a request got no answer since the namespace was read.
@@ -137,20 +141,4 @@ func (t *trust) conditional(ctx context.Context) context.Context {
 		}
 		return nil
 	})
-}
-
-// isUnanswered reports whether a request got no answer, or one of a gateway in place of the server.
-func isUnanswered(err error) bool {
-	var status apierrors.APIStatus
-	switch {
-	case err == nil:
-		return false
-	case !errors.As(err, &status):
-		return true
-	}
-	switch status.Status().Code {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return false
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +30,7 @@ type Reach struct {
 	probed   time.Time     // when Wait let a request through
 	counted  breaks        // so far
 	verified breaks        // after which the server was verified
+	checked  time.Time     // when the last verification began
 	failure  error         // of the last try to verify it; nil after a success
 	told     time.Time     // when that was logged
 	failed   int           // requests since the outage was logged
@@ -78,8 +78,9 @@ func (t reaching) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := guardOf(request, t.reach).send(t.next, request)
 	switch {
 	case err == nil:
-		t.reach.answered(sent, response.StatusCode)
-		if isFromElsewhere(request, response) {
+		shown := evidenceOf(AnswerOf(request, response))
+		t.reach.answered(sent, shown)
+		if isDoubtful(request, shown) {
 			t.reach.doubt(sent)
 		}
 	case IsNotSent(err):
@@ -96,23 +97,13 @@ func (t reaching) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// isFromElsewhere reports whether a load balancer may have answered in place of a server that is away, or a server
-// whose storage is away. Requests for the core group go to no server behind an APIService.
-func isFromElsewhere(request *http.Request, response *http.Response) bool {
-	switch response.StatusCode {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return strings.Contains(request.URL.Path, "/api/v1/")
-	}
-	return false
-}
-
 // WrappedRoundTripper implements net.RoundTripperWrapper.
 func (t reaching) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-func (r *Reach) answered(sent sentRequest, status int) {
+func (r *Reach) answered(sent sentRequest, shown evidence) {
 	r.mu.Lock()
 	r.noteSilenceLocked()
-	r.noteAnswerLocked(sent, status)
+	r.noteAnswerLocked(sent, shown)
 	r.pending--
 	r.heard = r.clock.Now()
 	since, failed, isLogged := r.since, r.failed, r.isLogged
@@ -196,7 +187,7 @@ func (r *Reach) Wait(ctx context.Context) error {
 }
 
 // Await is Wait. After an outage, verify is called before any caller returns: another state, or another server, may
-// answer. It is called again as long as it returns an error, once every probePeriod if the server answers. It sends its
+// answer. It is called again as long as it returns an error, and at most once every probePeriod. It sends its
 // requests with the context that it gets, the most conclusive one last.
 func (r *Reach) Await(ctx context.Context, verify func(context.Context) error) error {
 	for !r.hasVerifiedAll() {
@@ -225,6 +216,12 @@ func (r *Reach) verify(ctx context.Context, verify func(context.Context) error) 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	if r.hasVerifiedAll() {
+		return nil
+	}
+	if err := r.awaitNextCheck(ctx); err != nil {
+		return err
+	}
 	v := r.beginVerification()
 	if v == nil {
 		return nil
@@ -236,11 +233,22 @@ func (r *Reach) verify(ctx context.Context, verify func(context.Context) error) 
 	if r.endVerification(v, err) && !IsUnreachable(err) {
 		r.log.WarnContext(ctx, "the history of the server cannot be verified after an outage; nothing is collected until then", "error", Brief(err))
 	}
-	if err != nil && !IsUnreachable(err) {
-		select {
-		case <-r.clock.After(probePeriod):
-		case <-ctx.Done():
-		}
+	return ctx.Err()
+}
+
+// awaitNextCheck waits until probePeriod has passed since the last verification began: something in front of a server may
+// answer a part of all requests for ever, and each of its answers is an outage. It returns the error of ctx if that ends
+// first.
+func (r *Reach) awaitNextCheck(ctx context.Context) error {
+	r.mu.Lock()
+	wait := probePeriod - r.clock.Since(r.checked)
+	r.mu.Unlock()
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-r.clock.After(wait):
+	case <-ctx.Done():
 	}
 	return ctx.Err()
 }

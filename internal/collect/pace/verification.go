@@ -56,6 +56,7 @@ func (r *Reach) beginVerification() *verification {
 	if r.verified == r.counted {
 		return nil
 	}
+	r.checked = r.clock.Now()
 	return &verification{reach: r, covered: r.counted}
 }
 
@@ -80,12 +81,12 @@ func (r *Reach) endVerification(v *verification, err error) (isDue bool) {
 
 // answers is how a server has answered the requests for a kind.
 type answers struct {
-	count     int  // but for errors of the server
+	count     int  // that show objects
 	isHanging bool // a request has ended without an answer since the last one
 }
 
-// Answers returns how often the server has answered requests for a resource, but for errors of the server. It is for the
-// function that verifies the server, which passes its context; for others it returns 0.
+// Answers returns how often the server's answers to requests for a resource have shown that objects are there, or gone. It is
+// for the function that verifies the server, which passes its context; for others it returns 0.
 func Answers(ctx context.Context, group, resource string) int {
 	v := verificationOf(ctx)
 	if v == nil {
@@ -97,14 +98,18 @@ func Answers(ctx context.Context, group, resource string) int {
 }
 
 // noteAnswerLocked records an answer to a request.
-func (r *Reach) noteAnswerLocked(sent sentRequest, status int) {
+func (r *Reach) noteAnswerLocked(sent sentRequest, shown evidence) {
 	took := r.clock.Since(sent.began)
 	r.slowest = max(r.slowest, took)
 	if v := sent.part; v != nil && took <= longSilence+2*sent.slowest {
 		v.covered.silences = r.counted.silences
 	}
-	if status < http.StatusInternalServerError {
-		r.kinds[sent.kind] = answers{count: r.kinds[sent.kind].count + 1}
+	if shown.isServers && !shown.isFailure {
+		count := r.kinds[sent.kind].count
+		if shown.showsObjects {
+			count++
+		}
+		r.kinds[sent.kind] = answers{count: count}
 	}
 }
 

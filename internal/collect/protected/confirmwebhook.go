@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // ConfirmPath is where the webhook for confirmations is served.
@@ -117,7 +118,7 @@ func (h ConfirmWebhook) decide(ctx context.Context, r *admissionv1.AdmissionRequ
 	case isEviction(r):
 		pod, err := evicted(ctx, h.Objects, r)
 		if err != nil || pod.DeletionTimestamp != nil {
-			if apierrors.IsNotFound(err) {
+			if refusal.IsGone(err, r.Name) {
 				return nil // the server reports that itself
 			}
 			return err

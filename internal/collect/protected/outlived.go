@@ -17,7 +17,6 @@ import (
 	"fmt"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,6 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // all stands for all groups, or all resources, in a right.
@@ -166,7 +166,7 @@ func (l Lookup) lookUp(ctx context.Context, e entry) (there bool, unknown string
 	switch {
 	case err == nil:
 		return true, ""
-	case isAbout(err, e.Name):
+	case refusal.IsGone(err, e.Name):
 		return false, ""
 	default:
 		return false, err.Error()
@@ -181,13 +181,6 @@ func (l Lookup) mapping(o protection.Outlived) (*meta.RESTMapping, error) {
 		return l.Mapper.RESTMapping(kind.GroupKind())
 	}
 	return mapping, err
-}
-
-// isAbout reports whether an error is a 404 for the object, and not for the path.
-func isAbout(err error, name string) bool {
-	status, ok := err.(apierrors.APIStatus)
-	return ok && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == name &&
-		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 func (l Lookup) findFinalizer(ctx context.Context, finalizer string) (there bool, unknown string) {

@@ -12,7 +12,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-const refusal = `{"kind":"Status","code":403,"message":"pods \\"a\\" is forbidden: protected by its label coppice.dev/protect=always"}`
+const protectedAnswer = `{"kind":"Status","code":403,"message":"pods \\"a\\" is forbidden: protected by its label coppice.dev/protect=always"}`
 
 // server counts the requests, and answers all of them alike.
 type server struct {
@@ -52,7 +52,7 @@ func send(t *testing.T, transport http.RoundTripper, method, path, body string) 
 
 // The same DELETE of a protected object is sent once a minute; every other request is always sent.
 func TestR28_SameRequestIsSentOnceAMinute(t *testing.T) {
-	s, clock := &server{status: http.StatusForbidden, body: refusal}, clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	s, clock := &server{status: http.StatusForbidden, body: protectedAnswer}, clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	transport := NewParkingTransport(s, clock)
 	sent := func(want int, method, path, body string) {
 		t.Helper()
@@ -89,7 +89,7 @@ func TestR28_SameRequestIsSentOnceAMinute(t *testing.T) {
 
 // No more bytes of refusals are remembered than the bound. Beyond it, requests are sent as they come.
 func TestBytesOfRefusalsAreBounded(t *testing.T) {
-	s, clock := &server{status: http.StatusForbidden, body: refusal + strings.Repeat(" ", maxAnswer/2)}, clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	s, clock := &server{status: http.StatusForbidden, body: protectedAnswer + strings.Repeat(" ", maxAnswer/2)}, clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	transport := NewParkingTransport(s, clock)
 	const objects = 2 * maxBytes / (maxAnswer / 2)
 	for i := range objects {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // Objects that serve others: an APIService is needed by the objects of its group version, and a workload by the objects
@@ -47,7 +48,7 @@ func (u *users) whole(ctx context.Context) *unstructured.Unstructured {
 	}
 	o, err := u.Objects.Resource(mapping.Resource).Namespace(u.of.Namespace).Get(ctx, u.of.Name, metav1.GetOptions{})
 	switch {
-	case isAbout(err, u.of.Name):
+	case refusal.IsGone(err, u.of.Name):
 		return nil
 	case err != nil:
 		u.unknown(mapping.GroupVersionKind, err)
@@ -152,17 +153,19 @@ func (u *users) servedByServices(ctx context.Context, workload *unstructured.Uns
 // servedByController looks up the objects of all kinds whose fields a field manager with the name of the workload has
 // written (inuse.Served). That reads the metadata of all objects, until enough are found.
 func (u *users) servedByController(ctx context.Context, workload *unstructured.Unstructured) {
-	lists, err := u.Discovery.ServerPreferredResources() // before the turn: it has no bound of ours
-	if err != nil {
-		u.unknown(schema.GroupVersionKind{Kind: "any"}, fmt.Errorf("the kinds of the server are not known: %w", err))
-		return
-	}
 	end, ok := u.Surveys.begin(ctx)
 	if !ok {
 		u.found = append(u.found, protection.Remaining{Busy: true})
 		return
 	}
 	defer end()
+	ctx, cancel := u.Surveys.bound(ctx)
+	defer cancel()
+	lists, err := u.kinds(ctx)
+	if err != nil {
+		u.unknown(schema.GroupVersionKind{Kind: "any"}, fmt.Errorf("the kinds of the server are not known: %w", err))
+		return
+	}
 	all := workload.GetLabels()
 	isManager := func(manager string) bool {
 		return inuse.HasName(u.of.Name, manager, func(key string) string { return all[key] })
@@ -182,6 +185,13 @@ func (u *users) servedByController(ctx context.Context, workload *unstructured.U
 			}
 		}
 	}
+}
+
+// kinds returns the resources of the server, each in its preferred version.
+func (u *users) kinds(ctx context.Context) ([]*metav1.APIResourceList, error) {
+	ctx, cancel := context.WithTimeout(ctx, longestPage)
+	defer cancel()
+	return discovery.ToDiscoveryInterfaceWithContext(u.Discovery).ServerPreferredResourcesWithContext(ctx)
 }
 
 // writtenBy looks up the objects of a resource that a field manager serves. A resource that is gone has none. If that fails,

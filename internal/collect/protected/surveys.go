@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	authenticationuser "k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -16,14 +17,18 @@ const longestSurveyWait = 8 * time.Second
 // longestPage bounds the requests for one page of a survey. A survey ends at a page that takes longer: others wait for it.
 const longestPage = 5 * time.Second
 
+// longestSurvey bounds a survey: a tenant may define kinds whose pages are slow, and have no end.
+const longestSurvey = 30 * time.Second
+
 // Surveys bounds the lists of all objects of a server to one at a time: whoever may delete a workload can request one, and so
-// can a dry run. It is shared by all that may request one. The users who wait take turns: a user with many deletions delays
-// one of another user by two surveys at most. NewSurveys makes one.
+// can a dry run. It is shared by all that may request one. The parties who wait take turns: one with many deletions delays
+// one of another party by two surveys at most. A party is a user, or all ServiceAccounts of a namespace: a tenant makes as many
+// of them as it likes. NewSurveys makes one.
 type Surveys struct {
 	mu        sync.Mutex
 	underWay  bool
-	users     []string                   // who wait, in the order of their turns; guarded by mu
-	deletions map[string][]chan struct{} // of users who wait, in their order; closed to let one begin; guarded by mu
+	parties   []string                   // who wait, in the order of their turns; guarded by mu
+	deletions map[string][]chan struct{} // of parties who wait, in their order; closed to let one begin; guarded by mu
 }
 
 // NewSurveys returns the bound of a server.
@@ -35,8 +40,8 @@ func (s *Surveys) begin(ctx context.Context) (end func(), ok bool) {
 	if s == nil {
 		return func() {}, true
 	}
-	user := userOf(ctx)
-	turn := s.enter(user)
+	party := partyOf(ctx)
+	turn := s.enter(party)
 	if turn == nil {
 		return s.end, true
 	}
@@ -46,13 +51,21 @@ func (s *Surveys) begin(ctx context.Context) (end func(), ok bool) {
 	case <-turn:
 		return s.end, true
 	case <-ctx.Done():
-		s.giveUp(user, turn)
+		s.giveUp(party, turn)
 		return nil, false
 	}
 }
 
-// enter returns a channel that is closed when the survey of a user may begin; nil if it has begun.
-func (s *Surveys) enter(user string) (turn chan struct{}) {
+// bound returns the context of a survey that has begun.
+func (s *Surveys) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, longestSurvey)
+}
+
+// enter returns a channel that is closed when the survey of a party may begin; nil if it has begun.
+func (s *Surveys) enter(party string) (turn chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.underWay {
@@ -60,14 +73,14 @@ func (s *Surveys) enter(user string) (turn chan struct{}) {
 		return nil
 	}
 	turn = make(chan struct{})
-	if len(s.deletions[user]) == 0 {
-		s.users = append(s.users, user)
+	if len(s.deletions[party]) == 0 {
+		s.parties = append(s.parties, party)
 	}
-	s.deletions[user] = append(s.deletions[user], turn)
+	s.deletions[party] = append(s.deletions[party], turn)
 	return turn
 }
 
-// end lets the next user begin. A user with further deletions waits for the other users then.
+// end lets the next party begin. One with further deletions waits for the other parties then.
 func (s *Surveys) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,32 +88,32 @@ func (s *Surveys) end() {
 }
 
 func (s *Surveys) nextLocked() {
-	if len(s.users) == 0 {
+	if len(s.parties) == 0 {
 		s.underWay = false
 		return
 	}
-	user := s.users[0]
-	s.users = s.users[1:]
-	close(s.deletions[user][0])
-	if s.deletions[user] = s.deletions[user][1:]; len(s.deletions[user]) > 0 {
-		s.users = append(s.users, user)
+	party := s.parties[0]
+	s.parties = s.parties[1:]
+	close(s.deletions[party][0])
+	if s.deletions[party] = s.deletions[party][1:]; len(s.deletions[party]) > 0 {
+		s.parties = append(s.parties, party)
 		return
 	}
-	delete(s.deletions, user)
+	delete(s.deletions, party)
 }
 
 // giveUp removes a deletion, or passes its turn on if it got one just now.
-func (s *Surveys) giveUp(user string, turn chan struct{}) {
+func (s *Surveys) giveUp(party string, turn chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.Index(s.deletions[user], turn)
+	at := slices.Index(s.deletions[party], turn)
 	if at < 0 {
 		s.nextLocked()
 		return
 	}
-	if s.deletions[user] = slices.Delete(s.deletions[user], at, at+1); len(s.deletions[user]) == 0 {
-		delete(s.deletions, user)
-		s.users = slices.DeleteFunc(s.users, func(u string) bool { return u == user })
+	if s.deletions[party] = slices.Delete(s.deletions[party], at, at+1); len(s.deletions[party]) == 0 {
+		delete(s.deletions, party)
+		s.parties = slices.DeleteFunc(s.parties, func(p string) bool { return p == party })
 	}
 }
 
@@ -115,4 +128,13 @@ func userOf(ctx context.Context) string {
 		return who.GetName()
 	}
 	return ""
+}
+
+// partyOf returns the party that takes a turn for a request.
+func partyOf(ctx context.Context) string {
+	user := userOf(ctx)
+	if namespace, _, err := serviceaccount.SplitUsername(user); err == nil {
+		return serviceaccount.MakeNamespaceGroupName(namespace)
+	}
+	return user
 }

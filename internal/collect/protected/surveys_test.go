@@ -121,41 +121,131 @@ func workloads(list func(context.Context) error) Lookup {
 	}
 }
 
-// R28: a user with many deletions takes one turn, as everybody does. Deletions of a user keep their order.
+// R28: a user with many deletions takes one turn, as everybody does. So do all ServiceAccounts of a namespace together: a tenant
+// can make many. Deletions of a party keep their order.
 func TestR28_UsersTakeTurnsInSurveys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		surveys := NewSurveys()
-		end, ok := surveys.begin(forUser(t.Context(), "tenant"))
-		if !ok {
-			t.Fatal("no survey is under way")
-		}
-		var got []string
-		wait := func(user, deletion string) {
-			go func() {
-				end, ok := surveys.begin(forUser(t.Context(), user))
+	for name, tenant := range map[string]func(n int) string{
+		"a user":          func(int) string { return "tenant" },
+		"ServiceAccounts": func(n int) string { return fmt.Sprint("system:serviceaccount:tenant:sa-", n) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				surveys := NewSurveys()
+				end, ok := surveys.begin(forUser(t.Context(), tenant(0)))
 				if !ok {
-					deletion += " gave up"
+					t.Fatal("no survey is under way")
 				}
-				got = append(got, deletion)
-				if ok {
-					end()
+				var got []string
+				wait := func(user, deletion string) {
+					go func() {
+						end, ok := surveys.begin(forUser(t.Context(), user))
+						if !ok {
+							deletion += " gave up"
+						}
+						got = append(got, deletion)
+						if ok {
+							end()
+						}
+					}()
+					synctest.Wait()
 				}
-			}()
-			synctest.Wait()
+				for n := range 50 {
+					wait(tenant(n), fmt.Sprint("tenant ", n))
+				}
+				wait("ann", "ann 0")
+				wait("ann", "ann 1")
+				wait("bob", "bob 0")
+				wait("system:serviceaccount:other:sa-0", "other 0")
+				end()
+				synctest.Wait()
+				if want := []string{"tenant 0", "ann 0", "bob 0", "other 0", "tenant 1", "ann 1", "tenant 2"}; len(got) != 54 || !slices.Equal(got[:7], want) {
+					t.Errorf("turns: %q, want %q first", got, want)
+				}
+				if len(surveys.parties)+len(surveys.deletions) > 0 || surveys.underWay {
+					t.Errorf("left: %+v", surveys)
+				}
+			})
+		})
+	}
+}
+
+// endless is a client of kinds whose pages take some time, and have no end.
+type endless struct {
+	metadata.Interface // any other request causes a nil dereference
+	metadata.Getter
+
+	takes time.Duration
+}
+
+// Resource implements metadata.Interface.
+func (e endless) Resource(schema.GroupVersionResource) metadata.Getter { return e }
+
+// List implements metadata.Getter.
+func (e endless) List(ctx context.Context, _ metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	select {
+	case <-time.After(e.takes):
+		return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: "more"}}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// R28: a survey ends even if each page comes in time. The deletion is refused, and says why.
+func TestR28_SurveysEnd(t *testing.T) {
+	for _, takes := range []time.Duration{longestPage / 10, longestPage - time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			lookup, unused := workloads(nil), protection.New("unused", "")
+			lookup.Metadata = endless{takes: takes}
+			of, began := inuse.Object{Kind: schema.GroupKind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			left := lookup.Remaining(ctx, nil, of, unused)
+			if took := time.Since(began); took != longestSurvey {
+				t.Errorf("pages take %s, and a survey %s; want %s", takes, took, longestSurvey)
+			}
+			if len(left) != 1 || !strings.Contains(left[0].Unknown, "the server does not list them in time") {
+				t.Errorf("pages take %s: %+v", takes, left)
+			}
+		})
+	}
+}
+
+// slowly is a discovery that counts its requests. Each takes some time.
+type slowly struct {
+	discovery.DiscoveryInterface // any other request causes a nil dereference
+
+	requests, underWay *int // tests read and write them between messages
+	t                  *testing.T
+}
+
+// ServerPreferredResources implements discovery.DiscoveryInterface.
+func (s slowly) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
+	*s.requests++
+	if *s.underWay++; *s.underWay > 1 {
+		s.t.Error("two discoveries at the same time")
+	}
+	time.Sleep(time.Second)
+	*s.underWay--
+	return preferred{}.ServerPreferredResources()
+}
+
+// R28: a deletion that waits for its turn has not read which kinds there are: that is a part of its survey.
+func TestR28_DiscoveryIsPartOfASurvey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lookup, unused := workloads(func(context.Context) error { return nil }), protection.New("unused", "")
+		requests, underWay := 0, 0
+		lookup.Discovery = slowly{requests: &requests, underWay: &underWay, t: t}
+		of, ended := inuse.Object{Kind: schema.GroupKind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, make(chan int)
+		const deletions = 20
+		for range deletions {
+			go func() { ended <- len(lookup.Remaining(t.Context(), nil, of, unused)) }()
 		}
-		for n := range 50 {
-			wait("tenant", fmt.Sprint("tenant ", n))
+		gaveUp := 0
+		for range deletions {
+			gaveUp += <-ended
 		}
-		wait("ann", "ann 0")
-		wait("ann", "ann 1")
-		wait("bob", "bob 0")
-		end()
-		synctest.Wait()
-		if want := []string{"tenant 0", "ann 0", "bob 0", "tenant 1", "ann 1", "tenant 2"}; len(got) != 53 || !slices.Equal(got[:6], want) {
-			t.Errorf("turns: %q, want %q first", got, want)
-		}
-		if len(surveys.users)+len(surveys.deletions) > 0 || surveys.underWay {
-			t.Errorf("left: %+v", surveys)
+		if want := deletions - gaveUp; gaveUp == 0 || requests != want {
+			t.Errorf("%d discoveries, want %d: %d of %d deletions gave up their turns", requests, want, gaveUp, deletions)
 		}
 	})
 }
@@ -177,7 +267,7 @@ func TestR28_DeletionsGiveUpTheirTurns(t *testing.T) {
 				t.Error("two surveys at the same time")
 			}
 		}
-		if len(surveys.users)+len(surveys.deletions) > 0 {
+		if len(surveys.parties)+len(surveys.deletions) > 0 {
 			t.Errorf("left: %+v", surveys)
 		}
 		late, next := surveys.enter("ann"), surveys.enter("bob")

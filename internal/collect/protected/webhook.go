@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // WebhookPath is where the webhook is served.
@@ -136,7 +137,7 @@ func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	resource := resourceOf(r)
 	object, err := h.object(ctx, r)
 	switch {
-	case apierrors.IsNotFound(err):
+	case refusal.IsGone(err, r.Name):
 		return nil // the pod of an eviction; the server reports that itself
 	case err != nil:
 		return apierrors.NewForbidden(resource, r.Name, fmt.Errorf("whether it is protected by a label %s could not be told: %w", protection.Label, err))
@@ -159,8 +160,8 @@ func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 		of := inuse.Object{Kind: kindOf(r), Namespace: object.Namespace, Name: object.Name}
 		remaining = h.Outlived.Remaining(forUser(ctx, r.UserInfo.Username), h.rightsOf(r.UserInfo), of, p)
 	}
-	if refusal := p.Answer(by, remaining); refusal != nil {
-		return refusal.Error(resource, object.Namespace, object.Name)
+	if refused := p.Answer(by, remaining); refused != nil {
+		return refused.Error(resource, object.Namespace, object.Name)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package protected
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -9,9 +10,12 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -86,5 +90,46 @@ func TestR28_WebhookDecidesByLabelAndUser(t *testing.T) {
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, WebhookPath, http.NoBody))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("a GET is answered with %d", w.Code)
+	}
+}
+
+// pod is a client whose reads end with an error.
+type pod struct {
+	metadata.Interface // any other request causes a nil dereference
+	metadata.Getter
+
+	err error
+}
+
+// Resource implements metadata.Interface.
+func (p pod) Resource(schema.GroupVersionResource) metadata.Getter { return p }
+
+// Namespace implements metadata.Getter.
+func (p pod) Namespace(string) metadata.ResourceInterface { return p }
+
+// Get implements metadata.ResourceInterface.
+func (p pod) Get(context.Context, string, metav1.GetOptions, ...string) (*metav1.PartialObjectMetadata, error) {
+	return nil, p.err
+}
+
+// R28, R32: the eviction of a pod that does not exist is left to the server. A 404 of a load balancer does not say that.
+func TestR28_EvictedPodIsGoneIfTheServerSaysSo(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	request := &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Create, Name: "a", Namespace: "shop", Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, SubResource: "eviction",
+	}
+	for name, test := range map[string]struct {
+		err    error
+		isLeft bool
+	}{
+		"gone":     {apierrors.NewNotFound(pods, "a"), true},
+		"a page":   {apierrors.NewGenericServerResponse(http.StatusNotFound, "get", pods, "a", "default backend", 0, true), false},
+		"no right": {apierrors.NewForbidden(pods, "a", nil), false},
+	} {
+		protects := Webhook{Outlived: Lookup{Metadata: pod{err: test.err}}}.decide(t.Context(), request)
+		confirms := ConfirmWebhook{Objects: pod{err: test.err}}.decide(t.Context(), request)
+		if (protects == nil) != test.isLeft || (confirms == nil) != test.isLeft {
+			t.Errorf("%s: protection: %v; confirmation: %v", name, protects, confirms)
+		}
 	}
 }

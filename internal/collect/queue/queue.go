@@ -9,7 +9,7 @@
 //	After  the server named a time (Retry-After): not before it
 //
 // It is client-go's workqueue with another order and another back-off. There is no rate limit over
-// all keys: one object that fails does not slow down another. Tenants take turns (fair.go): a
+// all keys: one object that fails does not slow down another. Tenants take turns (turns.go): a
 // tenant that fills the queue does not slow down another either.
 package queue
 

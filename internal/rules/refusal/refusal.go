@@ -12,6 +12,9 @@
 // client repeats it, and it succeeds without anybody's action. That includes the answer of a webhook of ours that could
 // not look up yet whether an object is in use. Refusals of which By.MayPass is true may end like that, too.
 //
+// An answer may also come from something in front of the server, such as a load balancer. origin.go decides which answers are
+// those of an API server (R4).
+//
 // The package is pure.
 package refusal
 
