@@ -346,7 +346,18 @@ func nodePatch(status corev1.NodeStatus, node *corev1.Node) ([]byte, error) {
 			}
 		}
 	}
-	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}, "status": status})
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
+		"status":   patchedStatus{status, status.Features},
+	})
+}
+
+// patchedStatus is a status in a patch. Its features are null if there are none: a patch without them would leave those that
+// an earlier runtime had.
+type patchedStatus struct {
+	corev1.NodeStatus
+
+	Features *corev1.NodeFeatures `json:"features"`
 }
 
 // object returns the Node object for a node. problem is why the runtime cannot be used, or "".

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,6 +76,39 @@ func TestReadinessOfNodesIsTold(t *testing.T) {
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("%q, want %q", told, want)
+	}
+}
+
+// TestFeaturesOfAnEarlierRuntimeAreRemoved checks that a node has the features that its runtime reports, also if it reports
+// fewer than before, or none.
+func TestFeaturesOfAnEarlierRuntimeAreRemoved(t *testing.T) {
+	for name, test := range map[string]struct{ before, now *corev1.NodeFeatures }{
+		"none":       {&corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)}, nil},
+		"not any":    {&corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)}, &corev1.NodeFeatures{SupplementalGroupsPolicy: new(false)}},
+		"first ones": {nil, &corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n"},
+				Status:     corev1.NodeStatus{Features: test.before, VolumesInUse: []corev1.UniqueVolumeName{"of another writer"}},
+			})
+			a, err := New(Config{
+				Client: client, Runtime: simulated.New(clock.RealClock{}), Nodes: []Node{{Name: "n", Features: test.now}}, Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.register(t.Context(), a.nodes["n"]); err != nil {
+				t.Fatal(err)
+			}
+			node, err := client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.now, node.Status.Features); diff != "" || len(node.Status.VolumesInUse) != 1 || !isReady(node) {
+				t.Errorf("features %s, status %+v", diff, node.Status)
+			}
+		})
 	}
 }
 

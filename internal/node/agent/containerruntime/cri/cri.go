@@ -163,6 +163,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
+	records.resolvesNames = version.RuntimeName == crio
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -16,17 +15,19 @@ import (
 // An image that was pulled with credentials is on the node, where any pod could name it. As with a kubelet, a pod may use
 // it without a pull only if it has those credentials:
 //
-//	the image was pulled by the agent  ──▶ anonymously: every pod
+//	the image was pulled by the agent  ──▶ anonymously: every pod, by the name of the pull
 //	                                   ──▶ with a pull secret: pods that refer to it, or whose secrets have the same credentials
 //	the image was there before         ──▶ every pod, also after a pull has brought the same one, or given it a name
 //
 // Other pods pull it, so that the registry decides. imagerecords.go stores who may use an image.
 
 const (
-	// mostUses is the maximum number of pull secrets that are kept for one name of an image. The oldest is dropped.
+	// mostUses is the maximum number of pull secrets that are kept for one name of an image. The namespace with most of them
+	// loses its oldest one.
 	mostUses = 100
-	// mostNames is the maximum number of names that are kept for an image. The least recently used is dropped: pods that use
-	// it pull the image again. A tenant can pull an image that others use under many names of his own.
+	// mostNames is the maximum number of names that are kept for an image, besides those in the specs of pods on the node. The
+	// namespace with most of them loses the least recently used one: pods that use it pull the image again. A tenant can pull
+	// an image that others use under many names of his own.
 	mostNames = 100
 )
 
@@ -73,8 +74,21 @@ func (a imageAccess) with(other imageAccess) imageAccess {
 	}
 	all.Secrets = slices.DeleteFunc(slices.Clone(a.Secrets), func(u secretUse) bool { return slices.Contains(other.Secrets, u) })
 	all.Secrets = append(all.Secrets, other.Secrets...)
-	all.Secrets = all.Secrets[max(len(all.Secrets)-mostUses, 0):]
+	for len(all.Secrets) > mostUses {
+		oldest := oldestOfMost(all.Secrets)
+		all.Secrets = slices.Delete(all.Secrets, oldest, oldest+1)
+	}
 	return all
+}
+
+// oldestOfMost returns the index of the first secret of the namespace that has most of them.
+func oldestOfMost(uses []secretUse) int {
+	counts := map[string]int{}
+	for _, u := range uses {
+		counts[u.Namespace]++
+	}
+	most := slices.Max(slices.Collect(maps.Values(counts)))
+	return slices.IndexFunc(uses, func(u secretUse) bool { return counts[u.Namespace] == most })
 }
 
 // pulledImage is the record of an image that the agent has pulled.
@@ -88,24 +102,54 @@ type pulledImage struct {
 type namedAccess struct {
 	imageAccess
 
+	// Namespace is that of the pod that pulled the image by the name first.
+	Namespace string `json:"namespace,omitempty"`
 	// Used is larger than that of the names that were used before.
 	Used uint64 `json:"used,omitempty"`
 }
 
-// add adds the access of a pull by a name.
-func (p *pulledImage) add(image string, access imageAccess) {
-	if !access.Everybody && len(access.Secrets) == 0 {
+// namedPull is the pull of an image by a name, for a pod of a namespace.
+type namedPull struct {
+	image, namespace string
+	access           imageAccess // the pods that may use the image by that name then
+}
+
+// add adds the access of a pull. inUse has the names of repositories that are in the specs of pods on the node.
+func (p *pulledImage) add(by namedPull, inUse map[string]struct{}) {
+	if !by.access.Everybody && len(by.access.Secrets) == 0 {
 		return // it is that of a name that is missing
 	}
-	name := repositoryName(image)
+	name := repositoryName(by.image)
 	if p.Names == nil {
 		p.Names = map[string]namedAccess{}
 	}
 	known, isKnown := p.Names[name]
-	if !isKnown && len(p.Names) >= mostNames {
-		delete(p.Names, p.leastUsed())
+	if !isKnown {
+		known.Namespace = by.namespace
+		p.makeRoom(inUse)
 	}
-	p.Names[name] = namedAccess{known.with(access), p.lastUse() + 1}
+	p.Names[name] = namedAccess{known.with(by.access), known.Namespace, p.lastUse() + 1}
+}
+
+// makeRoom drops names until there is room for another one, or all are in use.
+func (p *pulledImage) makeRoom(inUse map[string]struct{}) {
+	counts := map[string]int{}
+	for _, access := range p.Names {
+		counts[access.Namespace]++
+	}
+	spare := slices.DeleteFunc(slices.Sorted(maps.Keys(p.Names)), func(name string) bool {
+		_, isUsed := inUse[name]
+		return isUsed
+	})
+	for len(p.Names) >= mostNames && len(spare) > 0 {
+		first := slices.MinFunc(spare, func(a, b string) int {
+			x, y := p.Names[a], p.Names[b]
+			return cmp.Or(cmp.Compare(counts[y.Namespace], counts[x.Namespace]), cmp.Compare(x.Used, y.Used))
+		})
+		counts[p.Names[first].Namespace]--
+		delete(p.Names, first)
+		spare = slices.DeleteFunc(spare, func(name string) bool { return name == first })
+	}
 }
 
 // use notes that a pod uses the image by a name, and reports whether that changes the record. It does not if the name stays
@@ -134,28 +178,4 @@ func (p *pulledImage) lastUse() uint64 {
 		last = max(last, access.Used)
 	}
 	return last
-}
-
-// leastUsed returns the name that was not used for the longest time.
-func (p *pulledImage) leastUsed() string {
-	return slices.MinFunc(slices.Sorted(maps.Keys(p.Names)), func(a, b string) int { return cmp.Compare(p.Names[a].Used, p.Names[b].Used) })
-}
-
-// repositoryName returns the full name of an image without tag and digest.
-func repositoryName(image string) string {
-	host, below := repositoryOf(image)
-	return host + "/" + below
-}
-
-// fullReference returns the full name of an image with its digest or, if it names none, its tag.
-func fullReference(image string) string {
-	name, digest, hasDigest := strings.Cut(image, "@")
-	if hasDigest {
-		return repositoryName(name) + "@" + digest
-	}
-	tag := "latest"
-	if slash := strings.LastIndexByte(name, '/'); strings.Contains(name[slash+1:], ":") {
-		tag = name[slash+2+strings.IndexByte(name[slash+1:], ':'):]
-	}
-	return repositoryName(name) + ":" + tag
 }

@@ -2,7 +2,7 @@ package cri
 
 import (
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,9 +14,9 @@ import (
 // crowded returns the record of an image that was pulled by a name, and then by many names of a tenant.
 func crowded(name string, others int) *pulledImage {
 	p := &pulledImage{ID: "id-dns"}
-	p.add(name, imageAccess{Everybody: true})
+	p.add(namedPull{image: name, access: imageAccess{Everybody: true}}, nil)
 	for i := range others {
-		p.add(fmt.Sprintf("evil.io/x%d:1", i), imageAccess{Everybody: true})
+		p.add(namedPull{image: fmt.Sprintf("evil.io/x%d:1", i), access: imageAccess{Everybody: true}}, nil)
 	}
 	return p
 }
@@ -26,12 +26,12 @@ func crowded(name string, others int) *pulledImage {
 func TestLeastRecentlyUsedNameIsDropped(t *testing.T) {
 	p := crowded(coredns, mostNames-2)
 	for i := range 5 * mostNames {
-		p.add(fmt.Sprintf("evil.io/y%d:1", i), imageAccess{Everybody: true})
+		p.add(namedPull{image: fmt.Sprintf("evil.io/y%d:1", i), access: imageAccess{Everybody: true}}, nil)
 		if i%(mostNames/2) == 0 {
 			p.use(coredns)
 		}
 		if i%(mostNames/2) == 1 {
-			p.add("quay.io/a/pulled:1", imageAccess{Everybody: true})
+			p.add(namedPull{image: "quay.io/a/pulled:1", access: imageAccess{Everybody: true}}, nil)
 		}
 		if len(p.Names) > mostNames || !p.Names[repositoryName(fmt.Sprintf("evil.io/y%d", i))].Everybody {
 			t.Fatalf("%d names after %d others, or the last one is missing", len(p.Names), i)
@@ -44,9 +44,89 @@ func TestLeastRecentlyUsedNameIsDropped(t *testing.T) {
 		t.Error("a name is kept that nobody uses")
 	}
 	p = crowded(coredns, mostNames-1)
-	p.add("evil.io/one-too-many", imageAccess{})
+	p.add(namedPull{image: "evil.io/one-too-many"}, nil)
 	if len(p.Names) != mostNames || !p.Names[repositoryName(coredns)].Everybody {
 		t.Error("a name without access has displaced another one")
+	}
+}
+
+// TestManyNamesDisplaceNoOther checks that the names of a tenant displace neither the name of another namespace nor one that
+// a pod on the node has in its spec.
+func TestManyNamesDisplaceNoOther(t *testing.T) {
+	n, s := withStore(t, map[string]string{coredns: "id-dns"})
+	inUse := []string{"quay.io/b/used:1", "quay.io/b/init:1", "quay.io/b/debug:1"}
+	record := &pulledImage{ID: "id-dns"}
+	record.add(namedPull{image: coredns, namespace: "bob", access: imageAccess{Everybody: true}}, nil)
+	for _, image := range inUse { // first pulled by the tenant
+		s.save(image, "id-dns")
+		record.add(namedPull{image: image, namespace: "mal", access: imageAccess{Everybody: true}}, nil)
+	}
+	for i := range mostNames - len(record.Names) {
+		record.add(namedPull{image: fmt.Sprintf("evil.io/x%d:1", i), namespace: "mal", access: imageAccess{Everybody: true}}, nil)
+	}
+	if err := writeRecord(recordPath(n.runtime.records.pulled(), "id-dns"), record); err != nil {
+		t.Fatal(err)
+	}
+	pod := aPod()
+	pod.Spec.Containers[0].Image, pod.Spec.InitContainers = "quay.io/b/used:1", []corev1.Container{{Image: "quay.io/b/init:2"}}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "quay.io/b/debug:1"}}}
+	n.runtime.Update(pod)
+	pullSome := func(prefix string) {
+		t.Helper()
+		for i := range 5 {
+			name := fmt.Sprintf("evil.io/%s%d:1", prefix, i)
+			s.registry[name] = "id-dns"
+			n.want("the tenant", "mal", name, corev1.PullIfNotPresent, 1, "")
+		}
+	}
+	pullSome("y")
+	for _, image := range append(inUse, coredns) {
+		n.want("kept", "eve", image, corev1.PullNever, 0, "")
+	}
+	n.want("of the tenant", "eve", "evil.io/y4:1", corev1.PullNever, 0, "")
+	n.runtime.drop(pod.UID)
+	record, err := n.runtime.records.readLocked("id-dns")
+	if err != nil || len(record.Names) != mostNames {
+		t.Errorf("%d names, %v", len(record.Names), err)
+	}
+	pullSome("z")
+	n.want("kept", "bob", coredns, corev1.PullNever, 0, "")
+}
+
+// TestNamesInUseExceedTheLimit checks that no name is dropped while all are in use, and that the limit holds again later.
+func TestNamesInUseExceedTheLimit(t *testing.T) {
+	p, inUse := &pulledImage{}, map[string]struct{}{}
+	for i := range 2 * mostNames {
+		name := fmt.Sprintf("evil.io/x%d:1", i)
+		inUse[repositoryName(name)] = struct{}{}
+		p.add(namedPull{image: name, namespace: "mal", access: imageAccess{Everybody: true}}, inUse)
+	}
+	if len(p.Names) != 2*mostNames {
+		t.Errorf("%d names", len(p.Names))
+	}
+	p.add(namedPull{image: coredns, namespace: "bob", access: imageAccess{Everybody: true}}, nil)
+	if len(p.Names) != mostNames || !p.Names[repositoryName(coredns)].Everybody {
+		t.Errorf("%d names", len(p.Names))
+	}
+}
+
+// TestManySecretsDisplaceNoOther checks that the pull secrets of a namespace do not displace that of another one, and that a
+// new one is always kept.
+func TestManySecretsDisplaceNoOther(t *testing.T) {
+	bob := secretUse{Namespace: "bob", Name: "pull", UID: "bob"}
+	a := imageAccess{Secrets: []secretUse{bob}}
+	for i := range 3 * mostUses {
+		mal := secretUse{Namespace: "mal", Name: "pull", UID: types.UID(strconv.Itoa(i))}
+		a = a.with(imageAccess{Secrets: []secretUse{mal}})
+		if len(a.Secrets) > mostUses || !a.allows([]secretUse{bob}) || !a.allows([]secretUse{mal}) {
+			t.Fatalf("after %d secrets, %d are kept, or not that of bob, or not the last one", i, len(a.Secrets))
+		}
+	}
+	for i := range 3 * mostUses {
+		other := secretUse{Namespace: strconv.Itoa(i), Name: "pull", UID: types.UID(strconv.Itoa(i))}
+		if a = a.with(imageAccess{Secrets: []secretUse{other}}); len(a.Secrets) > mostUses || !a.allows([]secretUse{other}) {
+			t.Fatalf("after %d namespaces, %d secrets are kept, or not the last one", i, len(a.Secrets))
+		}
 	}
 }
 
@@ -109,8 +189,8 @@ func TestImageAccess(t *testing.T) {
 	}
 	p := &pulledImage{}
 	for i := range 2*mostNames + mostUses {
-		p.add("quay.io/app:1", imageAccess{Secrets: []secretUse{{UID: types.UID(strings.Repeat("x", i+1))}}})
-		p.add("quay.io/"+strings.Repeat("x", i+1), imageAccess{Everybody: true})
+		p.add(namedPull{image: "quay.io/app:1", access: imageAccess{Secrets: []secretUse{{UID: types.UID(strings.Repeat("x", i+1))}}}}, nil)
+		p.add(namedPull{image: "quay.io/" + strings.Repeat("x", i+1), access: imageAccess{Everybody: true}}, nil)
 	}
 	if len(p.Names) != mostNames || len(p.Names["quay.io/app"].Secrets) != mostUses {
 		t.Errorf("%d names, %d secrets", len(p.Names), len(p.Names["quay.io/app"].Secrets))
@@ -120,31 +200,5 @@ func TestImageAccess(t *testing.T) {
 	}
 	if hashOf("k", &runtimeapi.AuthConfig{Username: "ab", Password: "c"}) == hashOf("k", &runtimeapi.AuthConfig{Username: "a", Password: "bc"}) {
 		t.Error("two credentials have one hash")
-	}
-}
-
-func TestFullReference(t *testing.T) {
-	for image, want := range map[string]string{
-		"app":                      "docker.io/library/app:latest",
-		"app:1":                    "docker.io/library/app:1",
-		"docker.io/app:1":          "docker.io/library/app:1",
-		"index.docker.io/app:1":    "docker.io/library/app:1",
-		"docker.io/a/app":          "docker.io/a/app:latest",
-		"index.docker.io/a/app":    "docker.io/a/app:latest",
-		"a/app":                    "docker.io/a/app:latest",
-		"docker.io/app@sha256:12":  "docker.io/library/app@sha256:12",
-		"localhost/app":            "localhost/app:latest",
-		"registry.test:5000/app":   "registry.test:5000/app:latest",
-		"registry.test:5000/app:1": "registry.test:5000/app:1",
-		"quay.io/app@sha256:12":    "quay.io/app@sha256:12",
-		"quay.io/app:1@sha256:12":  "quay.io/app@sha256:12",
-	} {
-		if got := fullReference(image); got != want {
-			t.Errorf("%s: %s, want %s", image, got, want)
-		}
-	}
-	got := lastNames(&runtimeapi.Image{RepoTags: []string{"app:1"}, RepoDigests: []string{"quay.io/a/other@sha256:12"}})
-	if want := []string{"app", "other"}; !slices.Equal(got, want) {
-		t.Errorf("%q", got)
 	}
 }

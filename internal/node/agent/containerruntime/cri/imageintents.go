@@ -4,118 +4,86 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// oldestPull is how long a runtime may go on with a pull whose end the agent has not seen. Until then, the image may appear.
-const oldestPull = time.Hour
+const (
+	// oldestPull is how long a runtime may go on with a pull whose end the agent has not seen. Until then, the image may appear.
+	oldestPull = time.Hour
+	// mostCutOff is the maximum number of images of a namespace whose pulls with credentials are cut off. Its pods pull no
+	// further image with credentials then: an intent that was forgotten would open a private image.
+	mostCutOff = 100
+)
 
-// pullIntent is the content of a file of a pull that has begun.
+// pullIntent is the content of a file of a pull with credentials that has begun. An anonymous pull has none: everybody may
+// use the image that it brings.
 type pullIntent struct {
-	Image string `json:"image"` // its full reference
-	// Untracked has the IDs of the images that were there before the pull, and that the agent has not pulled. They stay open to
-	// every pod, also if the pull gives them another name.
-	Untracked []string `json:"untracked,omitempty"`
+	Image     string    `json:"image"`               // its full reference
+	Namespace string    `json:"namespace,omitempty"` // of the pod
+	CutOff    time.Time `json:"cutOff,omitzero"`     // see intent; zero in the file of a pull that is under way
 }
 
-// intent is the state of the pulls of one reference. It counts for the images that such a pull may have brought: as long as
-// they have no record, no pod may use them without a pull.
+// intent is the state of the pulls of one reference with credentials. It counts for the images that such a pull may have
+// brought: as long as they have no record, no pod may use them without a pull.
 type intent struct {
-	name      string              // the last part of the name of the repository
-	untracked map[string]struct{} // see pullIntent
-	running   int                 // the number of pulls under way
-	isCutOff  bool                // the agent has not seen the end of a pull: the runtime may finish it
-	cutOff    time.Time           // when that was noticed last
-}
-
-func newIntent(p pullIntent) *intent {
-	in := &intent{name: lastName(p.Image), untracked: map[string]struct{}{}}
-	for _, id := range p.Untracked {
-		in.untracked[id] = struct{}{}
-	}
-	return in
-}
-
-// lastName returns the last part of the name of an image, without tag and digest.
-func lastName(image string) string { return path.Base(repositoryName(image)) }
-
-// lastNames returns the last parts of the names of an image.
-func lastNames(image *runtimeapi.Image) []string {
-	var all []string
-	for _, name := range slices.Concat(image.GetRepoTags(), image.GetRepoDigests()) {
-		all = append(all, lastName(name))
-	}
-	return all
-}
-
-// mayBring reports whether a pull may have brought the image with this ID and these last names. The registry and the tag
-// do not matter: the configuration of a runtime may add the registry to a short name, and a tag may move to another image. An
-// image without a name may be one to which the runtime is about to give it.
-func (in *intent) mayBring(id string, names []string) bool {
-	if _, wasThere := in.untracked[id]; wasThere {
-		return false
-	}
-	return len(names) == 0 || slices.Contains(names, in.name)
+	namespace string    // of the pod that began first
+	running   int       // the number of pulls under way
+	cutOff    time.Time // when the agent last lost sight of a pull, with which the runtime may go on; zero: of none
 }
 
 // isOver reports whether no pull can bring an image any more.
 func (in *intent) isOver(now time.Time) bool {
-	return in.running == 0 && (!in.isCutOff || now.Sub(in.cutOff) >= oldestPull)
+	return in.running == 0 && now.Sub(in.cutOff) >= oldestPull
 }
 
-// begin records that the pull of an image begins. there has the images of the runtime, as listed before. It returns the IDs
-// of those that every pod may use, since the agent has not pulled them. Each pull ends with end, fail or leave.
-func (r *imageRecords) begin(image string, there []*runtimeapi.Image) (untracked map[string]struct{}, err error) {
+// begin records that the pull of an image with credentials begins, by a pod of a namespace. there has the images of the
+// runtime, as listed before. It returns the preloaded ones. Each pull ends with end, fail or leave.
+func (r *imageRecords) begin(image, namespace string, there imageList) (preloaded map[string]uint64, err error) {
 	reference := fullReference(image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	untracked, err = r.untrackedLocked(there)
-	if err != nil {
+	in := r.intents[reference]
+	if in == nil {
+		if r.cutOffLocked(namespace) >= mostCutOff {
+			return nil, fmt.Errorf("pulls of %d other images with pull secrets of namespace %q were cut off within an hour, and the container runtime may go on with them; "+
+				"the node tries again: wait until they are an hour old", mostCutOff, namespace)
+		}
+		in = &intent{namespace: namespace}
+	}
+	if err := r.findPreloadedLocked(there); err != nil {
 		return nil, err
 	}
-	next := &intent{name: lastName(reference), untracked: untracked} // not those of an earlier pull: they may be gone
-	if before := r.intents[reference]; before != nil {
-		next.running, next.isCutOff, next.cutOff = before.running, before.isCutOff, before.cutOff
-	}
-	content := pullIntent{reference, slices.Sorted(maps.Keys(next.untracked))}
-	if err := writeRecord(recordPath(r.pulls(), reference), content); err != nil {
+	in.running++
+	if err := r.storeLocked(reference, in); err != nil {
+		in.running--
 		return nil, err
 	}
-	next.running++
-	r.intents[reference] = next
-	return untracked, nil
+	r.intents[reference] = in
+	return r.preloaded, nil
 }
 
-// untrackedLocked returns the IDs of the images that the agent has not pulled.
-func (r *imageRecords) untrackedLocked(images []*runtimeapi.Image) (map[string]struct{}, error) {
-	ids := map[string]struct{}{}
-	for _, image := range images {
-		isRecorded, err := r.isRecordedLocked(image.GetId())
-		if err != nil {
-			return nil, err
-		}
-		if !isRecorded && !r.isPendingLocked(image.GetId(), lastNames(image)) {
-			ids[image.GetId()] = struct{}{}
-		}
+// storeLocked writes the file of an intent.
+func (r *imageRecords) storeLocked(reference string, in *intent) error {
+	content := pullIntent{Image: reference, Namespace: in.namespace}
+	if in.running == 0 {
+		content.CutOff = in.cutOff
 	}
-	return ids, nil
+	return writeRecord(recordPath(r.pulls(), reference), content)
 }
 
-// isPendingLocked reports whether a pull that has begun may have brought the image with this ID and these last names.
-func (r *imageRecords) isPendingLocked(id string, names []string) bool {
+// cutOffLocked returns the number of images of a namespace whose pulls are cut off.
+func (r *imageRecords) cutOffLocked(namespace string) int {
+	count := 0
 	for _, in := range r.intents {
-		if in.mayBring(id, names) {
-			return true
+		if in.namespace == namespace && !in.cutOff.IsZero() {
+			count++
 		}
 	}
-	return false
+	return count
 }
 
 // end records that a pull is over. The image that it has brought was there before, or has a record.
@@ -131,20 +99,24 @@ func (r *imageRecords) fail(image string, there []*runtimeapi.Image) error {
 	reference := fullReference(image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.closeLocked(reference, there); err != nil {
+	if err := r.closeLocked(r.awaitedLocked(func(other string, _ *intent) bool { return other == reference }), there); err != nil {
 		return err
 	}
 	return r.endLocked(reference)
 }
 
 // leave records that the agent does not see the end of a pull: the runtime may bring the image later.
-func (r *imageRecords) leave(image string, now time.Time) {
+func (r *imageRecords) leave(image string, now time.Time) error {
+	reference := fullReference(image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if in := r.intents[fullReference(image)]; in != nil {
-		in.running--
-		in.isCutOff, in.cutOff = true, now
+	in := r.intents[reference]
+	if in == nil {
+		return nil
 	}
+	in.running--
+	in.cutOff = now
+	return r.storeLocked(reference, in)
 }
 
 func (r *imageRecords) endLocked(reference string) error {
@@ -152,9 +124,9 @@ func (r *imageRecords) endLocked(reference string) error {
 	if in == nil {
 		return nil
 	}
-	if in.running > 1 || in.isCutOff {
+	if in.running > 1 || !in.cutOff.IsZero() {
 		in.running--
-		return nil
+		return r.storeLocked(reference, in)
 	}
 	return r.dropLocked(reference)
 }
@@ -169,18 +141,15 @@ func (r *imageRecords) dropLocked(reference string) error {
 }
 
 // closeLocked records for the images without a record that a pull may have brought that nobody may use them without a pull.
-func (r *imageRecords) closeLocked(reference string, there []*runtimeapi.Image) error {
-	in := r.intents[reference]
-	if in == nil {
-		return nil
-	}
+// An image without a name stays as it is: somebody else may be loading it. It does not count as preloaded.
+func (r *imageRecords) closeLocked(names awaited, there []*runtimeapi.Image) error {
 	for _, image := range there {
-		if !in.mayBring(image.GetId(), lastNames(image)) {
+		if _, isPreloaded := r.preloaded[image.GetId()]; isPreloaded || !names.mayHaveBrought(image) {
 			continue
 		}
 		isRecorded, err := r.isRecordedLocked(image.GetId())
 		if err == nil && !isRecorded {
-			err = r.addLocked(reference, image.GetId(), imageAccess{})
+			err = r.writeLocked(&pulledImage{ID: image.GetId()})
 		}
 		if err != nil {
 			return err
@@ -191,24 +160,21 @@ func (r *imageRecords) closeLocked(reference string, there []*runtimeapi.Image) 
 
 // settleLocked ends the intents of pulls that are over.
 func (r *imageRecords) settleLocked(there []*runtimeapi.Image, now time.Time) error {
+	err := r.closeLocked(r.awaitedLocked(func(_ string, in *intent) bool { return in.isOver(now) }), there)
+	if err != nil {
+		return err
+	}
 	var failed []error
 	for reference, in := range r.intents {
-		if !in.isOver(now) {
-			continue
+		if in.isOver(now) {
+			failed = append(failed, r.dropLocked(reference))
 		}
-		err := r.closeLocked(reference, there)
-		if err == nil {
-			err = r.dropLocked(reference)
-		}
-		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
 }
 
-// resume reads the intents of an earlier agent. The runtime may go on with its pulls.
-func (r *imageRecords) resume(now time.Time) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// resumePullsLocked reads the intents of an earlier agent. The runtime may go on with its pulls.
+func (r *imageRecords) resumePullsLocked(now time.Time) error {
 	files, err := os.ReadDir(r.pulls())
 	if err != nil {
 		return err
@@ -220,9 +186,11 @@ func (r *imageRecords) resume(now time.Time) error {
 			failed = append(failed, err)
 			continue
 		}
-		in := newIntent(begun)
-		in.isCutOff, in.cutOff = true, now
-		r.intents[begun.Image] = in
+		cutOff := begun.CutOff
+		if cutOff.IsZero() || cutOff.After(now) { // it was under way, or the clock was set back
+			cutOff = now
+		}
+		r.intents[begun.Image] = &intent{namespace: begun.Namespace, cutOff: cutOff}
 	}
 	return errors.Join(failed...)
 }

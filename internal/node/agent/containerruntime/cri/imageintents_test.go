@@ -241,12 +241,13 @@ func interrupt(t *testing.T, n *shared, s *imageStore, play interruption, image 
 }
 
 // TestPreloadedImageStaysOpen checks that no pull, however it is interrupted, closes an image that was there before: neither
-// a pull by its name nor one by another name that the image has.
+// a pull by its name nor one by another name that the image has or gets, neither an anonymous one nor one with credentials.
 func TestPreloadedImageStaysOpen(t *testing.T) {
 	for name, play := range interruptions() {
-		for _, image := range []string{coredns, alias} {
+		for _, image := range []string{coredns, alias, private, "quay.io/a/new:1"} {
 			t.Run(name+"/"+strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
-				n, s := withStore(t, map[string]string{coredns: "id-dns", alias: "id-dns"})
+				n, s := withStore(t, map[string]string{coredns: "id-dns", alias: "id-dns", private: "id-dns"})
+				s.registry[private], s.registry["quay.io/a/new:1"] = "id-dns", "id-dns"
 				interrupt(t, n, s, play, image, func(when string) {
 					t.Helper()
 					n.want(when, "bob", coredns, corev1.PullNever, 0, "")
@@ -319,28 +320,6 @@ func TestFirstCredentialIsCutOff(t *testing.T) {
 	n.want("pulled", "ann", private, corev1.PullNever, 0, "")
 	s.save(private, "id-late")
 	n.want("late", "bob", private, corev1.PullNever, 0, "ErrImageNeverPull")
-}
-
-// TestPullMayBring checks for which images a pull counts.
-func TestPullMayBring(t *testing.T) {
-	in := newIntent(pullIntent{Image: "docker.io/library/app:1", Untracked: []string{"before"}})
-	for name, test := range map[string]struct {
-		image *runtimeapi.Image
-		want  bool
-	}{
-		"the name":                 {&runtimeapi.Image{Id: "1", RepoTags: []string{"app:1"}}, true},
-		"the name, before":         {&runtimeapi.Image{Id: "before", RepoTags: []string{"app:1"}}, false},
-		"another tag":              {&runtimeapi.Image{Id: "1", RepoTags: []string{"app:2"}}, true},
-		"a digest":                 {&runtimeapi.Image{Id: "1", RepoDigests: []string{"app@sha256:12"}}, true},
-		"registry of a short name": {&runtimeapi.Image{Id: "1", RepoTags: []string{"other:1", "registry.test:5000/team/app:1"}}, true},
-		"no name yet":              {&runtimeapi.Image{Id: "1"}, true},
-		"no name, before":          {&runtimeapi.Image{Id: "before"}, false},
-		"another name":             {&runtimeapi.Image{Id: "1", RepoTags: []string{"application:1"}}, false},
-	} {
-		if got := in.mayBring(test.image.GetId(), lastNames(test.image)); got != test.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
 }
 
 // TestRemovedImageIsNotOpenForever checks that an image that was there before a pull, and was removed, is closed when a pull

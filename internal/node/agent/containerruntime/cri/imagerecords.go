@@ -20,24 +20,44 @@ const pruneEvery = 10 * time.Minute
 
 // imageRecords are the records of the images that the agent has pulled, in files:
 //
-//	images/pulling/HASH.json   the name of an image whose pull has begun, and the images that were there before
+//	images/preloaded.json      the IDs of images that the agent has not pulled
+//	images/pulling/HASH.json   the name of an image whose pull with credentials has begun
 //	images/pulled/HASH.json    an image, by its ID, and who may use it
 //
-// The first is written before a pull, and removed after the second is written (imageintents.go). So an image that was pulled
-// never looks like one that was there before, even if the agent is killed, or if the runtime finishes a pull after its
-// request was cancelled; and an image that was there before never looks like a pulled one. It is safe for concurrent use.
+// The first two are written before such a pull. The second is removed after the third is written (imageintents.go). So an
+// image that was pulled with credentials never looks like one that was there before, even if the agent is killed, or if the
+// runtime finishes a pull after its request was cancelled; and an image that was there before never looks like a pulled one.
+// It is safe for concurrent use.
 type imageRecords struct {
-	dir string
+	dir           string
+	resolvesNames bool // the runtime resolves names without a registry by its configuration
 
-	mu      sync.Mutex
-	intents map[string]*intent // guarded by mu; the pulls that have begun, by full reference
-	writes  uint64             // guarded by mu; counts records that were written
-	written map[string]uint64  // guarded by mu; when a record was written, in writes, by ID
+	mu        sync.Mutex
+	intents   map[string]*intent // guarded by mu; the pulls with credentials that have begun, by full reference
+	preloaded map[string]uint64  // guarded by mu; the time at which it was found, in changes, by ID; replaced, never changed
+	changes   uint64             // guarded by mu; counts changes of the records: the time
+	written   map[string]uint64  // guarded by mu; the time at which a record was written, by ID
+	pruned    uint64             // guarded by mu; the time at which a record was last removed
+}
+
+// imageList has the images of the runtime.
+type imageList struct {
+	images []*runtimeapi.Image
+	time   uint64 // before they were listed, in changes of the records
+}
+
+// list returns the images of the runtime.
+func (r *imageRecords) list(from func() ([]*runtimeapi.Image, error)) (imageList, error) {
+	r.mu.Lock()
+	before := r.changes
+	r.mu.Unlock()
+	images, err := from()
+	return imageList{images, before}, err
 }
 
 // openImageRecords opens the records in a directory, and creates it if necessary.
 func openImageRecords(dir string) (*imageRecords, error) {
-	r := &imageRecords{dir: dir, intents: map[string]*intent{}, written: map[string]uint64{}}
+	r := &imageRecords{dir: dir, intents: map[string]*intent{}, preloaded: map[string]uint64{}, written: map[string]uint64{}}
 	for _, part := range []string{r.pulls(), r.pulled()} {
 		if err := os.MkdirAll(part, 0o700); err != nil {
 			return nil, fmt.Errorf("make the directory of the records of images: %w", err)
@@ -46,8 +66,9 @@ func openImageRecords(dir string) (*imageRecords, error) {
 	return r, nil
 }
 
-func (r *imageRecords) pulls() string  { return filepath.Join(r.dir, "pulling") }
-func (r *imageRecords) pulled() string { return filepath.Join(r.dir, "pulled") }
+func (r *imageRecords) pulls() string         { return filepath.Join(r.dir, "pulling") }
+func (r *imageRecords) pulled() string        { return filepath.Join(r.dir, "pulled") }
+func (r *imageRecords) preloadedPath() string { return filepath.Join(r.dir, "preloaded.json") }
 
 // recordPath returns the path of the record with a key, which may have any characters.
 func recordPath(dir, key string) string {
@@ -55,22 +76,31 @@ func recordPath(dir, key string) string {
 	return filepath.Join(dir, hex.EncodeToString(sum[:])+".json")
 }
 
-// add records that a pull has brought the image with this ID. The caller then calls end, or leave if that fails.
-func (r *imageRecords) add(image, id string, access imageAccess) error {
+// add records that a pull has brought the image with this ID, unless it was preloaded. preloaded has the images that were so
+// when a pull with credentials began; inUse is that of pulledImage.add. After such a pull, the caller then calls end, or leave
+// if add fails.
+func (r *imageRecords) add(by namedPull, id string, preloaded map[string]uint64, inUse map[string]struct{}) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.addLocked(image, id, access)
+	if by.access.Everybody {
+		preloaded = r.preloaded // one that is open stays so, also if it was found since
+	}
+	known, err := r.readLocked(id)
+	if _, isPreloaded := preloaded[id]; isPreloaded && err == nil && known == nil {
+		return nil // every pod may use it, by every name
+	}
+	if known == nil {
+		known = &pulledImage{} // one that cannot be read allows nobody
+	}
+	known.ID = id
+	known.add(by, inUse)
+	return r.writeLocked(known)
 }
 
-func (r *imageRecords) addLocked(image, id string, access imageAccess) error {
-	known, err := r.readLocked(id)
-	if err != nil || known == nil {
-		known = &pulledImage{ID: id} // one that cannot be read allows nobody
-	}
-	known.add(image, access)
-	r.writes++
-	r.written[id] = r.writes
-	return writeRecord(recordPath(r.pulled(), id), known)
+func (r *imageRecords) writeLocked(p *pulledImage) error {
+	r.changes++
+	r.written[p.ID] = r.changes
+	return writeRecord(recordPath(r.pulled(), p.ID), p)
 }
 
 // readLocked returns the record of an image, or nil if the agent has not pulled it.
@@ -103,11 +133,11 @@ func (r *imageRecords) accessTo(image string, there *runtimeapi.Image) (imageAcc
 	if known != nil {
 		return known.Names[repositoryName(image)].imageAccess, nil
 	}
-	names := lastNames(there)
-	if len(names) > 0 { // an image without a name is pending, whatever the pod calls it
-		names = append(names, lastName(image))
+	if _, isPreloaded := r.preloaded[there.GetId()]; isPreloaded {
+		return imageAccess{Everybody: true}, nil
 	}
-	return imageAccess{Everybody: !r.isPendingLocked(there.GetId(), names)}, nil
+	names := r.awaitedLocked(anyIntent)
+	return imageAccess{Everybody: !names.mayBring(there) && !names.has(fullReference(image))}, nil
 }
 
 // use records that a pod uses an image by a name, which is kept longer then.
@@ -124,35 +154,40 @@ func (r *imageRecords) use(image, id string) error {
 // prune removes the records of images that are gone, and of pulls that are over. list returns the images that are there; now
 // is the time before.
 func (r *imageRecords) prune(list func() ([]*runtimeapi.Image, error), now time.Time) error {
-	r.mu.Lock()
-	before := r.writes
-	r.mu.Unlock()
-	images, err := list()
+	there, err := r.list(list)
 	if err != nil {
 		return err
 	}
-	there := map[string]struct{}{}
-	for _, image := range images {
-		there[filepath.Base(recordPath(r.pulled(), image.GetId()))] = struct{}{}
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	failed := []error{r.settleLocked(images, now)}
+	return errors.Join(r.settleLocked(there.images, now), r.findPreloadedLocked(there), r.pruneLocked(there))
+}
+
+// pruneLocked removes the records of images that are gone.
+func (r *imageRecords) pruneLocked(there imageList) error {
+	kept := map[string]struct{}{}
+	for _, image := range there.images {
+		kept[filepath.Base(recordPath(r.pulled(), image.GetId()))] = struct{}{}
+	}
 	for id, at := range r.written {
-		if at > before { // it was pulled since: the list may lack it
-			there[filepath.Base(recordPath(r.pulled(), id))] = struct{}{}
+		if at > there.time { // it was pulled since: the list may lack it
+			kept[filepath.Base(recordPath(r.pulled(), id))] = struct{}{}
 		} else {
 			delete(r.written, id)
 		}
 	}
 	entries, err := os.ReadDir(r.pulled())
 	if err != nil {
-		return errors.Join(append(failed, err)...)
+		return err
 	}
+	var failed []error
 	for _, e := range entries {
-		if _, isThere := there[e.Name()]; !isThere {
-			failed = append(failed, missingIsFine(os.Remove(filepath.Join(r.pulled(), e.Name()))))
+		if _, isKept := kept[e.Name()]; isKept {
+			continue
 		}
+		r.changes++
+		r.pruned = r.changes
+		failed = append(failed, missingIsFine(os.Remove(filepath.Join(r.pulled(), e.Name()))))
 	}
 	return errors.Join(failed...)
 }

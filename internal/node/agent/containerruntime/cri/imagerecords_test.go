@@ -201,7 +201,7 @@ func TestSecondTenantIsAdded(t *testing.T) {
 func TestInterruptedPullIsRemembered(t *testing.T) {
 	for name, test := range map[string]func(n *shared){
 		"killed": func(n *shared) {
-			if _, err := n.runtime.records.begin(private, nil); err != nil {
+			if _, err := n.runtime.records.begin(private, "ann", imageList{}); err != nil {
 				t.Fatal(err)
 			}
 			n.f.images.SetFakeImages([]string{private})
@@ -288,7 +288,7 @@ func podOf(namespace string) *corev1.Pod {
 func TestRecordsHaveNoCredentials(t *testing.T) {
 	n := newShared(t)
 	n.want("pulled", "ann", private, corev1.PullIfNotPresent, 1, "")
-	if _, err := n.runtime.records.begin("quay.io/other", nil); err != nil {
+	if _, err := n.runtime.records.begin("quay.io/other", "ann", imageList{images: []*runtimeapi.Image{{Id: "id-old", RepoTags: []string{"quay.io/a/old:1"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	files := 0
@@ -313,7 +313,7 @@ func TestRecordsHaveNoCredentials(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || files != 2 {
+	if err != nil || files != 3 {
 		t.Errorf("%d files, %v", files, err)
 	}
 }
@@ -336,7 +336,7 @@ func TestRecordsOfMissingImagesAreRemoved(t *testing.T) {
 		t.Errorf("%d records of 1 image", got)
 	}
 	none := func() ([]*runtimeapi.Image, error) {
-		return nil, n.runtime.records.add("quay.io/a/new", "new", imageAccess{})
+		return nil, n.runtime.records.add(namedPull{image: "quay.io/a/new"}, "new", nil, nil)
 	}
 	if err := n.runtime.records.prune(none, n.clock.Now()); err != nil || count() != 1 {
 		t.Errorf("%d records: %v", count(), err)
@@ -351,7 +351,7 @@ func TestRecordsOfMissingImagesAreRemoved(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 
-	if _, err := n.runtime.records.begin(private, nil); err != nil {
+	if _, err := n.runtime.records.begin(private, "ann", imageList{}); err != nil {
 		t.Fatal(err)
 	}
 	n.restart()

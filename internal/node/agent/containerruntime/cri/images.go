@@ -62,7 +62,7 @@ func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container
 	isAllowed := there != nil && r.mayUse(ctx, c.Image, there, secrets)
 	switch {
 	case isPulled(c, there != nil), there != nil && !isAllowed && c.ImagePullPolicy != corev1.PullNever:
-		return r.pullFor(ctx, of, c, pull{image: c.Image, secrets: secrets(), sandbox: sandbox})
+		return r.pullFor(ctx, of, c, pull{image: c.Image, namespace: of.Namespace, secrets: secrets(), sandbox: sandbox})
 	case there == nil:
 		return nil, lifecycle.StartError{
 			Reason: "ErrImageNeverPull", Err: fmt.Errorf("container image %q is not present with pull policy of %s", c.Image, c.ImagePullPolicy),
@@ -117,30 +117,29 @@ func (r *Runtime) credentials(ctx context.Context, of *corev1.Pod, image string)
 
 // pull is the input of the pull of an image.
 type pull struct {
-	image   string
-	secrets []credential
-	sandbox *runtimeapi.PodSandboxConfig
+	image, namespace string
+	secrets          []credential
+	sandbox          *runtimeapi.PodSandboxConfig
 }
+
+// isAnonymous reports whether the pull is without credentials. Everybody may use what it brings, however it ends.
+func (p pull) isAnonymous() bool { return len(p.secrets) == 0 }
 
 // pulled is the result of the pull of an image.
 type pulled struct {
 	id       string
 	access   imageAccess // the pods that may use the image then
-	isCutOff bool        // the runtime may go on with an attempt
+	isCutOff bool        // the runtime may go on with an attempt with credentials
 }
 
 // pullFor pulls the image of a container, returns it, and records the pods that may use it.
 func (r *Runtime) pullFor(ctx context.Context, of *corev1.Pod, c *corev1.Container, p pull) (*runtimeapi.Image, error) {
-	images, err := r.images.ListImages(ctx, nil)
-	if err != nil { // without the list, the pull could close images that were there before
-		return nil, pullError(c.Image, fmt.Errorf("list the images that are present: %w", err))
+	preloaded, err := r.recordBegin(ctx, p)
+	if err != nil {
+		return nil, pullError(c.Image, fmt.Errorf("before the pull: %w", err))
 	}
 	r.tell(of, c, "Pulling", "Pulling image %q", c.Image)
 	began := r.clock.Now()
-	untracked, err := r.records.begin(c.Image, images)
-	if err != nil {
-		return nil, pullError(c.Image, fmt.Errorf("record the pull: %w", err))
-	}
 	result, err := r.pull(ctx, p)
 	if err != nil {
 		r.recordFailure(ctx, p, result)
@@ -148,10 +147,11 @@ func (r *Runtime) pullFor(ctx context.Context, of *corev1.Pod, c *corev1.Contain
 	}
 	there, err := r.brought(ctx, p, result)
 	if err != nil {
-		r.records.leave(c.Image, r.clock.Now())
+		r.recordLeave(ctx, p, nil)
 		return nil, err
 	}
-	r.recordSuccess(ctx, p, result, there.GetId(), untracked)
+	err = r.records.add(namedPull{p.image, p.namespace, result.access}, there.GetId(), preloaded, r.namesInUse())
+	r.recordSuccess(ctx, p, result, err)
 	if ctx.Err() != nil { // the container must not start
 		return nil, pullError(c.Image, ctx.Err())
 	}
@@ -175,28 +175,36 @@ func (r *Runtime) brought(ctx context.Context, p pull, result pulled) (*runtimea
 	return there, nil
 }
 
-// recordSuccess records the image that a pull has brought. untracked has the images that every pod may use: it may do so
-// still.
-func (r *Runtime) recordSuccess(ctx context.Context, p pull, result pulled, id string, untracked map[string]struct{}) {
-	var err error
-	if _, wasThere := untracked[id]; !wasThere {
-		err = r.records.add(p.image, id, result.access)
+// recordBegin records that a pull begins. For one with credentials, it returns the images that were preloaded: every pod may
+// use them, also after the pull.
+func (r *Runtime) recordBegin(ctx context.Context, p pull) (preloaded map[string]uint64, err error) {
+	there, err := r.records.list(func() ([]*runtimeapi.Image, error) { return r.images.ListImages(ctx, nil) })
+	if err != nil { // without the list, the pull could close preloaded images
+		return nil, fmt.Errorf("list the images that are present: %w", err)
 	}
-	if err == nil && !result.isCutOff {
+	if p.isAnonymous() {
+		return nil, r.records.findPreloaded(there)
+	}
+	return r.records.begin(p.image, p.namespace, there)
+}
+
+// recordSuccess records that a pull has succeeded. err is the error of the record of its image.
+func (r *Runtime) recordSuccess(ctx context.Context, p pull, result pulled, err error) {
+	if err == nil && !result.isCutOff && !p.isAnonymous() {
 		err = r.records.end(p.image)
 	}
 	if err != nil || result.isCutOff {
-		r.records.leave(p.image, r.clock.Now())
-	}
-	if err != nil {
-		r.failures.Warn(ctx, "pull of an image not recorded", p.image, err, "image", p.image)
+		r.recordLeave(ctx, p, err)
 	}
 }
 
 // recordFailure records that a pull has failed.
 func (r *Runtime) recordFailure(ctx context.Context, p pull, result pulled) {
+	if p.isAnonymous() {
+		return
+	}
 	if result.isCutOff {
-		r.records.leave(p.image, r.clock.Now())
+		r.recordLeave(ctx, p, nil)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), describeWithin)
@@ -206,18 +214,52 @@ func (r *Runtime) recordFailure(ctx context.Context, p pull, result pulled) {
 		err = r.records.fail(p.image, images)
 	}
 	if err != nil {
-		r.records.leave(p.image, r.clock.Now())
-		r.failures.Warn(ctx, "failed pull of an image not recorded", p.image, err, "image", p.image)
+		r.recordLeave(ctx, p, err)
 	}
+}
+
+// recordLeave records that the agent does not see the end of a pull. failed is an error of the records before.
+func (r *Runtime) recordLeave(ctx context.Context, p pull, failed error) {
+	if !p.isAnonymous() {
+		failed = errors.Join(failed, r.records.leave(p.image, r.clock.Now()))
+	}
+	if failed != nil {
+		r.failures.Warn(ctx, "end of a pull not recorded", p.image, failed, "image", p.image)
+	}
+}
+
+// namesInUse returns the names of the repositories that are in the specs of the pods on the node.
+func (r *Runtime) namesInUse() map[string]struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := map[string]struct{}{}
+	for _, pod := range r.pods {
+		for _, image := range imagesOf(&pod.Spec) {
+			names[repositoryName(image)] = struct{}{}
+		}
+	}
+	return names
+}
+
+// imagesOf returns the images of all containers of a pod.
+func imagesOf(spec *corev1.PodSpec) []string {
+	var images []string
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		images = append(images, c.Image)
+	}
+	for _, c := range spec.EphemeralContainers {
+		images = append(images, c.Image)
+	}
+	return images
 }
 
 // pull pulls an image with the credentials of the pod's pull secrets, one after the other until the
 // registry accepts one, or anonymously if there are none for it.
 func (r *Runtime) pull(ctx context.Context, p pull) (pulled, error) {
 	spec := &runtimeapi.ImageSpec{Image: p.image, UserSpecifiedImage: p.image}
-	if len(p.secrets) == 0 {
+	if p.isAnonymous() {
 		id, err := r.images.PullImage(ctx, spec, nil, p.sandbox)
-		return pulled{id, imageAccess{Everybody: true}, isCutOff(err)}, err
+		return pulled{id: id, access: imageAccess{Everybody: true}}, err
 	}
 	var result pulled
 	var failed []error
