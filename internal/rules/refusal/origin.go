@@ -77,7 +77,7 @@ func (a Answer) isAbout(name string) bool {
 	return slices.Contains(strings.Split(afterLast(afterLast(a.Path, "/apis/"), "/api/v1/"), "/"), name)
 }
 
-// afterLast returns the part of a path after the last occurrence of another one; all of it if there is none.
+// afterLast returns the part of a path after the last occurrence of another one; the whole path if it has no such part.
 func afterLast(path, prefix string) string {
 	if at := strings.LastIndex(path, prefix); at >= 0 {
 		return path[at+len(prefix):]
@@ -126,8 +126,8 @@ func nameIn(status *metav1.Status) string {
 	return status.Details.Name
 }
 
-// IsUnanswered reports whether the error of a request means that no API server has answered it, by what client-go keeps of
-// an answer.
+// IsUnanswered reports whether the error of a request means that no API server has answered it. client-go keeps a part of
+// each answer, which decides.
 func IsUnanswered(err error) bool {
 	if err == nil {
 		return false
