@@ -60,12 +60,12 @@ data directory of "coppice up".
 --lease-duration must be shorter than --node-monitor-grace-period of "coppice up". The agent
 sends four heartbeats within it.`,
 		Example: `  # A control plane without nodes, and one node in a process of its own
-  coppice up --nodes 0 --write-node-kubeconfig worker=/tmp/worker.kubeconfig
-  coppice node --kubeconfig /tmp/worker.kubeconfig
+  coppice up --nodes 0 --write-node-kubeconfig worker=$HOME/.kube/worker.kubeconfig
+  coppice node --kubeconfig $HOME/.kube/worker.kubeconfig
 
   # The same, with a node that counts as not ready 4 s after its last heartbeat
-  coppice up --nodes 0 --node-monitor-grace-period 4s --write-node-kubeconfig worker=/tmp/worker.kubeconfig
-  coppice node --kubeconfig /tmp/worker.kubeconfig --lease-duration 2s`,
+  coppice up --nodes 0 --node-monitor-grace-period 4s --write-node-kubeconfig worker=$HOME/.kube/worker.kubeconfig
+  coppice node --kubeconfig $HOME/.kube/worker.kubeconfig --lease-duration 2s`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return runNode(c.Context(), f, s) },
 	}

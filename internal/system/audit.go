@@ -1,6 +1,7 @@
 package system
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,30 +22,48 @@ const (
 
 // openAudit opens the audit log; it returns nil if no audit log is written.
 func openAudit(path string, dir *dataDir) (io.WriteCloser, error) {
+	follow := (*rootWalk).lastingFile
 	switch path {
 	case NoAuditLog:
 		return nil, nil // no audit log is a valid choice
 	case "-":
 		return nopCloser{os.Stdout}, nil
 	case "":
-		path = dir.join(auditFile)
+		// The data directory may be another user's, such as one that a container mounts: its keys and objects are, too.
+		path, follow = dir.join(auditFile), (*rootWalk).file
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("audit log: %w", err)
-	}
-	// Only administrators may read the log, even if the file existed before.
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, path, err := openLog(path, follow)
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w; choose another with --audit-log-path", err)
 	}
-	if err := file.Chmod(0o600); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("audit log: %w", err)
-	}
-	if err := file.Close(); err != nil {
+	// Only administrators may read the log, even if the file existed before.
+	if err := errors.Join(file.Chmod(0o600), file.Close()); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	return &auditLog{log: &lumberjack.Logger{Filename: path, MaxSize: auditMegabytes, MaxBackups: auditFiles, MaxAge: auditDays, Compress: true}}, nil
+}
+
+// openLog opens a file for appending, and creates it and its directory if necessary. The rotation uses names: it gets the
+// path at which the file is now, without links that lead elsewhere later.
+func openLog(path string, follow pathWalk) (*os.File, string, error) {
+	if os.Geteuid() != 0 {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, "", err
+		}
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		return file, path, err
+	}
+	path, err := absolute(path)
+	if err != nil {
+		return nil, "", err
+	}
+	at, err := rootsPlace(path, follow)
+	if err != nil {
+		return nil, "", err
+	}
+	defer at.close()
+	file, err := at.openToAppend()
+	return file, at.path(), err
 }
 
 // auditLog is a rotated file that stays closed: lumberjack would recreate it, and its directory, for a request that

@@ -16,16 +16,25 @@ const mostLinks = 40
 // directory that it has looked at, so that the checks hold whatever others do to the path meanwhile.
 //
 // Other users may make links. As root would follow them where these users may not write, a link counts only if it is root's
-// own, or if it leads to a directory and a file of the user who made it.
+// own, or if it leads to a directory and a file of the user who made it. In a directory that several users share, others may
+// also take the name that root is about to use: see checkMaker.
 type rootWalk struct {
 	opened []*os.Root // the current directory is the last, its parents are before it, up to /
 	links  int        // how many were followed
-	link   string     // the link of another user that was followed; empty if none
-	user   int        // who made that link
+	via    foreignLink
 }
 
-// rootsPlace returns the place to which a walk of an absolute path leads. follow returns its name.
-func rootsPlace(path string, follow func(w *rootWalk, path string) (name string, err error)) (place, error) {
+// foreignLink is the link of another user that a walk has followed. The zero value is none.
+type foreignLink struct {
+	path string
+	user int // who made it
+}
+
+// pathWalk is a kind of walk. It goes to the directory of a path, and returns the last name of the path.
+type pathWalk func(w *rootWalk, path string) (name string, err error)
+
+// rootsPlace returns the place to which a walk of an absolute path leads.
+func rootsPlace(path string, follow pathWalk) (place, error) {
 	top, err := os.OpenRoot("/")
 	if err != nil {
 		return place{}, err
@@ -36,8 +45,15 @@ func rootsPlace(path string, follow func(w *rootWalk, path string) (name string,
 	if err != nil {
 		return place{}, err
 	}
-	at := place{w.here(), name}
+	dir, via := w.here(), w.via
 	w.opened = w.opened[:len(w.opened)-1] // the place closes it
+	at := place{dir: dir, name: name}
+	at.check = func(info fs.FileInfo) error {
+		if err := via.checkFile(at.path(), info); err != nil {
+			return err
+		}
+		return checkMaker(dir, at.path(), info)
+	}
 	return at, nil
 }
 
@@ -47,8 +63,7 @@ func (w *rootWalk) entry(path string) (string, error) {
 	if err := w.directory(dir); err != nil {
 		return "", err
 	}
-	_, err := w.checkDirectory()
-	return name, err
+	return name, w.checkDirectory()
 }
 
 // file goes to the directory of a file, and returns the name of the file there. The file may be a link.
@@ -60,18 +75,44 @@ func (w *rootWalk) file(path string) (string, error) {
 		}
 		info, err := w.here().Lstat(name)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			_, err := w.checkDirectory()
-			return name, err
-		case err != nil:
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return "", err
-		case info.Mode()&fs.ModeSymlink == 0:
-			return name, w.checkFile(info)
+		case err != nil, info.Mode()&fs.ModeSymlink == 0:
+			return name, w.checkDirectory() // the place checks the file when it opens it: others may make one until then
 		}
 		if path, err = w.follow(name, info); err != nil {
 			return "", err
 		}
 	}
+}
+
+// lastingFile is file for a file that is opened by its path again and again: no other user may exchange what is at the path
+// meanwhile. The group of a directory of root may: root has chosen the group, and /var/log is such a directory in Ubuntu.
+func (w *rootWalk) lastingFile(path string) (string, error) {
+	const everybodyWrites = 0o002
+	name, err := w.file(path)
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range w.opened {
+		info, err := dir.Stat(".")
+		if err != nil {
+			return "", err
+		}
+		owner, err := ownerOf(info)
+		if err != nil {
+			return "", err
+		}
+		if owner != 0 {
+			return "", fmt.Errorf("%s is a directory of user %d, who could put another file there while root writes; name a file in a directory of root", dir.Name(), owner)
+		}
+		// With the sticky bit, root's directories stay there, but names that root has not taken yet are free.
+		isSafe := info.Mode().Perm()&everybodyWrites == 0 || info.Mode()&fs.ModeSticky != 0 && dir != w.here()
+		if !isSafe {
+			return "", fmt.Errorf("everybody may write to %s, and could put another file there while root writes; name a file in a directory where only root may write", dir.Name())
+		}
+	}
+	return name, nil
 }
 
 // directory goes to a directory, which it creates if necessary.
@@ -109,22 +150,24 @@ func (w *rootWalk) enter(name string) error {
 		}
 		return w.directory(path)
 	}
-	next, err := w.here().OpenRoot(name)
+	within := w.here()
+	next, err := within.OpenRoot(name)
 	if err != nil {
 		return err
 	}
 	w.opened = append(w.opened, next)
-	if opened, err := next.Stat("."); err != nil || !os.SameFile(info, opened) {
+	opened, err := next.Stat(".")
+	if err != nil || !os.SameFile(info, opened) {
 		return errors.Join(err, fmt.Errorf("%s was replaced while it was opened", next.Name()))
 	}
-	return nil
+	return checkMaker(within, next.Name(), opened) // also after create: another user may have been faster
 }
 
 // create creates a directory, but not where the link of another user leads.
 func (w *rootWalk) create(name string) (fs.FileInfo, error) {
-	if w.link != "" {
+	if w.via.path != "" {
 		return nil, fmt.Errorf("%s is a link of user %d to a directory that does not exist; create the directory, or name another file",
-			w.link, w.user)
+			w.via.path, w.via.user)
 	}
 	if err := w.here().Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -138,61 +181,74 @@ func (w *rootWalk) follow(name string, info fs.FileInfo) (string, error) {
 	if w.links++; w.links > mostLinks {
 		return "", fmt.Errorf("%s: too many levels of symbolic links", path)
 	}
+	if err := checkMaker(w.here(), path, info); err != nil {
+		return "", err
+	}
 	user, err := ownerOf(info)
 	if err != nil {
 		return "", err
 	}
 	if user != 0 {
-		if w.link != "" && user != w.user {
-			return "", fmt.Errorf("%s is a link of user %d, and %s one of user %d; name the file itself", w.link, w.user, path, user)
+		if w.via.path != "" && user != w.via.user {
+			return "", fmt.Errorf("%s is a link of user %d, and %s one of user %d; name the file itself", w.via.path, w.via.user, path, user)
 		}
-		w.link, w.user = path, user
+		w.via = foreignLink{path, user}
 	}
 	return w.here().Readlink(name)
 }
 
 // checkDirectory returns an error if root must not write to the current directory.
-func (w *rootWalk) checkDirectory() (fs.FileInfo, error) {
+func (w *rootWalk) checkDirectory() error {
 	info, err := w.here().Stat(".")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return info, w.checkTarget(w.here().Name(), info)
+	return w.via.checkTarget(w.here().Name(), info)
 }
 
-// checkFile returns an error if root must not replace a file in the current directory.
-func (w *rootWalk) checkFile(info fs.FileInfo) error {
-	const everybodyWrites = 0o002
-	dir, err := w.checkDirectory()
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(w.here().Name(), info.Name())
-	if err := w.checkTarget(path, info); err != nil {
-		return err
-	}
-	user, err := ownerOf(info)
-	if err != nil {
-		return err
-	}
-	host, err := ownerOf(dir)
-	if err != nil {
-		return err
-	}
-	if dir.Mode().Perm()&everybodyWrites != 0 && user != 0 && user != host {
-		// The file would stay that user's, with the credentials.
-		return fmt.Errorf("user %d has made %s in a directory where everybody may write; name a file in another directory", user, path)
-	}
-	return nil
-}
-
-// checkTarget returns an error if the link of another user has led to something that is not that user's.
-func (w *rootWalk) checkTarget(path string, info fs.FileInfo) error {
+// checkTarget returns an error if the link has led to something that is not of the user who made the link.
+func (l foreignLink) checkTarget(path string, info fs.FileInfo) error {
 	owner, err := ownerOf(info)
-	if err == nil && w.link != "" && owner != w.user {
-		err = fmt.Errorf("%s is a link of user %d, and leads to %s of user %d; name the file itself, or make the link as root", w.link, w.user, path, owner)
+	if err == nil && l.path != "" && owner != l.user {
+		err = fmt.Errorf("%s is a link of user %d, and leads to %s of user %d; name the file itself, or make the link as root", l.path, l.user, path, owner)
 	}
 	return err
+}
+
+// checkFile is checkTarget for a file in a directory of the user who made the link. Root's files there are right: an earlier
+// walk through the link has made them.
+func (l foreignLink) checkFile(path string, info fs.FileInfo) error {
+	owner, err := ownerOf(info)
+	if err != nil || owner == 0 {
+		return err
+	}
+	return l.checkTarget(path, info)
+}
+
+// checkMaker returns an error if somebody has put a link, a directory or a file into a directory of others. Where several
+// users may write, such as in /tmp, a user who is faster than root has it in the place where root expects its own: the
+// file would stay that user's, with the credentials. What root and the owner of the directory have made counts there.
+//
+// A group counts as several users, also one with the name of the owner: nothing says for sure who its members are. A user
+// who is alone in it loses nothing, because it owns its files.
+func checkMaker(dir *os.Root, path string, info fs.FileInfo) error {
+	const othersWrite = 0o022
+	shared, err := dir.Stat(".")
+	if err != nil {
+		return err
+	}
+	host, err := ownerOf(shared)
+	if err != nil {
+		return err
+	}
+	maker, err := ownerOf(info)
+	if err != nil {
+		return err
+	}
+	if shared.Mode().Perm()&othersWrite != 0 && maker != 0 && maker != host {
+		return fmt.Errorf("user %d has made %s in a directory where others may write; remove it, or name a path in another directory", maker, path)
+	}
+	return nil
 }
 
 func (w *rootWalk) here() *os.Root { return w.opened[len(w.opened)-1] }

@@ -139,11 +139,17 @@ func shorten(path string) error {
 	}
 	newer := content[len(content)/2:]
 	newer = newer[bytes.IndexByte(newer, '\n')+1:]
-	if err := os.WriteFile(path+".new", newer, 0o600); err != nil {
+	// A name that nobody can foresee: a link with it would lead to another file, and another undo may use it.
+	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
 		return fmt.Errorf("shorten the journal: %w", err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("shorten the journal: %w", err)
+	_, err = temporary.Write(newer)
+	if err = errors.Join(err, temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("shorten the journal: %w", err), os.Remove(temporary.Name()))
 	}
 	return nil
 }

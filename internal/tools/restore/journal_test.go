@@ -2,6 +2,7 @@ package restore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,5 +81,25 @@ func TestJournalKeepsTheNewest(t *testing.T) {
 	}
 	if again := opened(t, path); again.From("later") != "before" {
 		t.Error("a line after one that was cut off is lost")
+	}
+}
+
+// TestJournalIsShortenedUnderAnUnforeseeableName: root may shorten a journal in a directory of another user, who could put a
+// link to a file of root there.
+func TestJournalIsShortenedUnderAnUnforeseeableName(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "undone.jsonl"), filepath.Join(dir, "other")
+	if err := errors.Join(os.WriteFile(other, []byte("text"), 0o600), os.Symlink(other, path+".new"), os.WriteFile(path, bytes.Repeat([]byte("\n"), mostJournal+1), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	journal := opened(t, path)
+	if err := errors.Join(journal.Open(), journal.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(other); err != nil || string(text) != "text" {
+		t.Errorf("the other file has %q, %v", text, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 3 {
+		t.Errorf("the directory has %v, %v", entries, err)
 	}
 }
