@@ -23,7 +23,7 @@ import (
 func handlerChain(f *foundation, access *accesscontrol.AccessControl, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
 	start, aggregation, establisher, faults := f.start, f.aggregation, f.establisher, f.faults
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		objects := withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
+		objects := withBoundedErrors(withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer), c.Serializer)
 		handler = withStreams(flow.WithRequest(objects, c.Serializer), handler)
 		handler = aggregation.Filter(definitions.WithDefinitions(handler, establisher))
 		handler = restriction.WithRestrictions(handler, access.Restrictions, c.Serializer)

@@ -19,7 +19,8 @@ func TestErrorsOfCustomResourcesAreBounded(t *testing.T) {
 	group := unique("g") + ".coppice.dev"
 	d := definition(group, "trees", "Tree")
 	integers := map[string]any{"type": "object", "properties": map[string]any{
-		"list": map[string]any{"type": "array", "items": map[string]any{"type": "integer"}},
+		"list":  map[string]any{"type": "array", "items": map[string]any{"type": "integer"}},
+		"items": map[string]any{"type": "array", "items": map[string]any{"type": "object", "required": []any{"a", "b", "c"}, "x-kubernetes-preserve-unknown-fields": true}},
 	}}
 	d["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{
 		"type": "object", "properties": map[string]any{"spec": integers, "status": integers},
@@ -71,8 +72,80 @@ func TestErrorsOfCustomResourcesAreBounded(t *testing.T) {
 			t.Errorf("%s: %d causes, the last one is %.300s", name, len(causes), last)
 		}
 	}
+	few := with(trees.named("few"), "spec", map[string]any{"items": slices.Repeat([]any{map[string]any{}}, 70)})
+	if _, err := trees.tryPost(few); causesOf(err) != 201 {
+		t.Errorf("a small object with 210 mistakes: %d causes, %.300v", causesOf(err), err)
+	}
 	large := with(trees.named("valid"), "spec", map[string]any{"list": slices.Repeat([]any{1}, many)})
 	if _, err := trees.tryPost(large); err != nil {
 		t.Errorf("a large object: %v", err)
+	}
+}
+
+// causesOf returns the number of causes in the answer of a server.
+func causesOf(err error) int {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || status.ErrStatus.Details == nil {
+		return 0
+	}
+	return len(status.ErrStatus.Details.Causes)
+}
+
+// TestMistakesThatAreIgnoredAreBounded checks that the server refuses a custom resource with thousands of mistakes that
+// apiextensions-apiserver would compare, every two of them, and then ignore. The metadata of a stored one can be changed:
+// its finalizers must stay removable.
+func TestMistakesThatAreIgnoredAreBounded(t *testing.T) {
+	s := sharedServer(t)
+	group := unique("g") + ".coppice.dev"
+	d := definition(group, "trees", "Tree")
+	schema := func(names map[string]any) map[string]any {
+		return map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
+			"spec": map[string]any{"type": "object", "properties": map[string]any{
+				"names": map[string]any{"type": "array", "items": names},
+				"size":  map[string]any{"type": "integer"},
+				"choice": map[string]any{"type": "array", "items": map[string]any{"type": "integer"}, "anyOf": []any{
+					map[string]any{"items": map[string]any{"minimum": 10}}, map[string]any{"items": map[string]any{"maximum": 9}},
+				}},
+			}},
+		}}}
+	}
+	spec := d["spec"].(map[string]any)
+	strict := spec["versions"].([]any)[0].(map[string]any)
+	strict["schema"] = schema(map[string]any{"type": "string", "maxLength": 1})
+	spec["versions"] = []any{strict, map[string]any{
+		"name": "v1alpha1", "served": true, "storage": false, "schema": schema(map[string]any{"type": "string"}),
+	}}
+	s.define(t, d)
+	namespace := s.namespace(t)
+	lax := s.collection(t, gvk(group, "v1alpha1", "Tree"), "trees", namespace, nil)
+	trees := s.collection(t, gvk(group, "v1", "Tree"), "trees", namespace, nil)
+	const many = 2500
+	refused := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsInvalid(err) || causesOf(err) != 1 || !strings.Contains(err.Error(), "the server compares about 2000 of them") {
+			t.Errorf("%s: %.300v", what, err)
+		}
+	}
+	chosen := trees.named("chosen")
+	chosen.Object["spec"] = map[string]any{"choice": slices.Repeat([]any{1}, 2*many)}
+	_, err := trees.tryPost(chosen)
+	refused("a list that is valid by the second alternative", err)
+
+	stored := lax.named("stored")
+	stored.Object["spec"] = map[string]any{"names": slices.Repeat([]any{"xx"}, many)}
+	stored.SetFinalizers([]string{"coppice.dev/test"})
+	if _, err := lax.tryPost(stored); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(change map[string]any) error {
+		_, err := trees.patch("stored", types.MergePatchType, change)
+		return err
+	}
+	refused("a change of the specification", patch(map[string]any{"spec": map[string]any{"size": 1}}))
+	if err := patch(map[string]any{"metadata": map[string]any{"finalizers": nil}}); err != nil {
+		t.Errorf("remove a finalizer: %.300v", err)
+	}
+	if err := patch(map[string]any{"spec": map[string]any{"size": 1, "names": []any{"x"}}}); err != nil {
+		t.Errorf("correct the names: %.300v", err)
 	}
 }

@@ -24,14 +24,14 @@ func sameOrigin(handler http.Handler) http.Handler {
 // authenticates with the client certificate of its user: a page could run a command in a pod, or read a watch. Upstream
 // serves them. A request without a certificate cannot be forged, because a browser adds no token by itself.
 //
-// It serves origins on a loopback address (isOfThisMachine): programs of this machine, and pages behind `kubectl proxy`.
+// It serves programs that name an origin on a loopback address (isOfProgram).
 func withoutForgery(handler http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isForgeable(r) {
 			asWrite := r.WithContext(r.Context())
 			asWrite.Method = http.MethodPost // CrossOriginProtection lets every GET pass, also that of a WebSocket
-			if err := protection.Check(asWrite); err != nil && !isOfThisMachine(r.Header) {
+			if err := protection.Check(asWrite); err != nil && !isOfProgram(r.Header) {
 				http.Error(w, escape.Line(crossOrigin), http.StatusForbidden)
 				return
 			}
@@ -40,11 +40,13 @@ func withoutForgery(handler http.Handler) http.Handler {
 	})
 }
 
-// isOfThisMachine reports whether a program or a page of the client's own machine sends a request. Programs that need an
-// Origin for a WebSocket, such as the conformance tests of Kubernetes, send http://localhost. `kubectl proxy` passes the
-// Origin of its page on. A browser that compares the origins itself says in Sec-Fetch-Site if they differ.
-func isOfThisMachine(header http.Header) bool {
-	if header.Get("Sec-Fetch-Site") != "" {
+// isOfProgram reports whether a program, and no browser, sends a request with an origin on a loopback address. Programs that
+// need an Origin for a WebSocket, such as the conformance tests of Kubernetes, send http://localhost, and no User-Agent.
+// The page of any port of the machine has such an origin, too, and Chromium sends no Sec-Fetch-Site with a WebSocket. But
+// all browsers send a User-Agent that begins with "Mozilla/", and their scripts cannot change that. So a page behind
+// `kubectl proxy` is refused like any other page.
+func isOfProgram(header http.Header) bool {
+	if header.Get("Sec-Fetch-Site") != "" || strings.HasPrefix(header.Get("User-Agent"), "Mozilla/") {
 		return false
 	}
 	origin, err := url.Parse(header.Get("Origin"))

@@ -49,7 +49,12 @@ func send(t *testing.T, config *rest.Config, what sent) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-const ofAnotherOrigin = "a page of another origin"
+const (
+	ofAnotherOrigin = "a page of another origin"
+	// chromium and firefox are User-Agents of browsers.
+	chromium = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+	firefox  = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+)
 
 // TestPagesOfOtherOriginsOpenNoStreams checks that no page of another origin can open a WebSocket with the client certificate
 // of a user: a browser lets it read and write there. Programs, and the pages of the server itself, can.
@@ -79,9 +84,14 @@ func TestPagesOfOtherOriginsOpenNoStreams(t *testing.T) {
 			"another address":               {admin, map[string]string{"Origin": "http://10.0.0.1:8001"}, true},
 			"localhost, as another origin":  {admin, map[string]string{"Origin": "http://localhost", "Sec-Fetch-Site": "cross-site"}, true},
 			"a conformance test":            {admin, map[string]string{"Origin": "http://localhost"}, false},
-			"kubectl proxy's page":          {admin, map[string]string{"Origin": "http://127.0.0.1:8001"}, false},
-			"kubectl proxy's page, IPv6":    {admin, map[string]string{"Origin": "http://[::1]:8001"}, false},
+			"a conformance test, as Go":     {admin, map[string]string{"Origin": "http://localhost", "User-Agent": "Go-http-client/1.1"}, false},
+			"a conformance test, no agent":  {admin, map[string]string{"Origin": "http://localhost", "User-Agent": ""}, false},
+			"a program of this machine":     {admin, map[string]string{"Origin": "http://[::1]:8001"}, false},
+			"a page of another port":        {admin, map[string]string{"Origin": "http://localhost:8080", "User-Agent": chromium}, true},
+			"kubectl proxy's page":          {admin, map[string]string{"Origin": "http://127.0.0.1:8001", "User-Agent": firefox}, true},
+			"kubectl proxy's page, IPv6":    {admin, map[string]string{"Origin": "http://[::1]:8001", "User-Agent": chromium}, true},
 			"the page, as it says":          {admin, map[string]string{"Origin": "http://127.0.0.1:8001", "Sec-Fetch-Site": "same-origin"}, false},
+			"a page with a token":           {robot, map[string]string{"Origin": "http://localhost:8080", "User-Agent": chromium}, false},
 			"a program":                     {admin, nil, false},
 			"the server's page":             {admin, map[string]string{"Origin": s.url}, false},
 			"the server's page, as it says": {admin, map[string]string{"Origin": s.url, "Sec-Fetch-Site": "same-origin"}, false},
@@ -113,9 +123,13 @@ func TestPagesOfOtherOriginsSendNoForms(t *testing.T) {
 		if status, body := send(t, admin, sent{http.MethodPost, path, map[string]string{"Content-Type": form}}); status != http.StatusOK {
 			t.Errorf("%q from a program: %d %s", form, status, body)
 		}
-		proxied := map[string]string{"Content-Type": form, "Origin": "http://127.0.0.1:8001"}
-		if status, body := send(t, admin, sent{http.MethodPost, path, proxied}); status != http.StatusOK {
-			t.Errorf("%q from a page of kubectl proxy: %d %s", form, status, body)
+		local := map[string]string{"Content-Type": form, "Origin": "http://127.0.0.1:8001"}
+		if status, body := send(t, admin, sent{http.MethodPost, path, local}); status != http.StatusOK {
+			t.Errorf("%q from a program of this machine: %d %s", form, status, body)
+		}
+		local["User-Agent"] = chromium
+		if status, body := send(t, admin, sent{http.MethodPost, path, local}); status != http.StatusForbidden || !strings.Contains(body, ofAnotherOrigin) {
+			t.Errorf("%q from a page of this machine: %d %s", form, status, body)
 		}
 	}
 	// A browser asks the server before it sends this; a proxy in front of the server may pass the origin on.

@@ -42,8 +42,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -234,7 +232,7 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 			log.DebugContext(ctx, "not reconciled", "controller", c.Name, "object", key, "error", err)
 			queue.AddRateLimited(key)
 		default:
-			failures.Warn(ctx, "not reconciled", key.String(), err, "controller", c.Name, "object", key)
+			failures.Warn(ctx, "not reconciled", key.String(), err, append([]any{"controller", c.Name, "object", key}, stackOf(err)...)...)
 			queue.AddRateLimited(key)
 		}
 		queue.Done(key)
@@ -262,7 +260,7 @@ func IgnoreNotFound(err error) error {
 // IgnoreNamespaceTerminating returns nil for the error of a creation in a namespace that is being deleted, since no retry
 // can succeed, and any other error unchanged.
 func IgnoreNamespaceTerminating(err error) error {
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if IsNamespaceTerminating(err) {
 		return nil
 	}
 	return err

@@ -42,7 +42,7 @@ func (p *PodControl) Create(ctx context.Context, owner Owner, on runtime.Object,
 		p.Expectations.ExpectVersion(owner.GetUID(), created.ResourceVersion)
 		p.Events.Eventf(on, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.Name)
 		return nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case IsNamespaceTerminating(err):
 		return err // the namespace shows it, and no retry can succeed
 	case IsAlreadyExists(err):
 		return err // an earlier pod of that name is about to go
@@ -96,11 +96,14 @@ func (p *PodControl) CheckDeletion(ctx context.Context, on runtime.Object, pod *
 }
 
 // isUnanswered reports whether the outcome of a request is unknown after an error. Joined errors mean that if any of them
-// does.
+// does. A webhook or a policy that denies a request may choose the code and the reason of a failed server: nothing was done.
 func isUnanswered(err error) bool {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
 		return slices.ContainsFunc(joined.Unwrap(), isUnanswered)
+	}
+	if refused, ok := refusal.Of(err); ok && !refused.By.MayPass() {
+		return false
 	}
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)

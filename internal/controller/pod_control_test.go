@@ -238,7 +238,8 @@ func denial(code int32) error {
 
 // A pod whose deletion a webhook denies is there, and stays, whatever code the webhook chooses.
 func TestDeniedDeletion(t *testing.T) {
-	for _, code := range []int32{0, http.StatusForbidden, http.StatusNotFound, http.StatusConflict} {
+	codes := []int32{0, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError, http.StatusGatewayTimeout}
+	for _, code := range codes {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			p, client := newPodControl(newPod("9"))
 			events := record.NewFakeRecorder(1)
@@ -257,6 +258,40 @@ func TestDeniedDeletion(t *testing.T) {
 }
 
 // A webhook may also choose a reason.
+func TestDeniedByReason(t *testing.T) {
+	for _, reason := range []metav1.StatusReason{metav1.StatusReasonInternalError, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout} {
+		err := webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: http.StatusForbidden, Reason: reason, Message: "it is kept"})
+		if !IsRefusal(err) || isUnanswered(err) {
+			t.Errorf("%s: refusal %t, unanswered %t", reason, IsRefusal(err), isUnanswered(err))
+		}
+	}
+}
+
+// A webhook that denies a creation may choose the cause of a namespace that is being deleted: the creation is repeated.
+func TestDeniedLikeANamespaceThatIsBeingDeleted(t *testing.T) {
+	causes := &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}
+	server := apierrors.NewForbidden(corev1.Resource("pods"), "web-1", errors.New("unable to create new content in namespace ns because it is being terminated"))
+	server.ErrStatus.Details.Causes = causes.Causes
+	for name, test := range map[string]struct {
+		answer error
+		want   bool
+	}{
+		"the server": {server, true},
+		"a webhook":  {webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: http.StatusForbidden, Message: "no", Details: causes}), false},
+	} {
+		p, client := newPodControl()
+		events := record.NewFakeRecorder(1)
+		p.Events = events
+		refuse(client, "create", 1, test.answer)
+		owner, set := newOwner()
+		err := p.Create(t.Context(), owner, set, newPod(""))
+		if isIgnored := IgnoreNamespaceTerminating(err) == nil; isIgnored != test.want || (len(events.Events) == 0) != test.want {
+			t.Errorf("%s: %v is ignored: %t, with %d events", name, err, isIgnored, len(events.Events))
+		}
+	}
+}
+
+// A webhook may choose the reason of another answer of the server.
 func TestDeniedCreation(t *testing.T) {
 	p, client := newPodControl()
 	events := record.NewFakeRecorder(1)

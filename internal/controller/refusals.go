@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -38,6 +39,12 @@ func IsConflict(err error) bool { return refusal.ServerAnswers(err, apierrors.Is
 // IsAlreadyExists reports whether the API server found an object of that name. A webhook that denies a request may choose the
 // same reason.
 func IsAlreadyExists(err error) bool { return refusal.ServerAnswers(err, apierrors.IsAlreadyExists) }
+
+// IsNamespaceTerminating reports whether the API server creates nothing in a namespace because it is being deleted. A webhook
+// that denies a request may choose the same cause, and may allow the next request.
+func IsNamespaceTerminating(err error) bool {
+	return refusal.ServerAnswers(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
+}
 
 // Add counts a refusal.
 func (r *Refusals) Add(owner cache.ObjectName, pod types.UID) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -51,6 +52,7 @@ func TestSlowStartBatch(t *testing.T) {
 func TestAttemptAll(t *testing.T) {
 	pods := corev1.Resource("pods")
 	stale, forbidden, later := apierrors.NewConflict(pods, "a", nil), apierrors.NewForbidden(pods, "b", nil), apierrors.NewBadRequest("later")
+	failed, late := denial(http.StatusInternalServerError), denial(http.StatusGatewayTimeout)
 	for name, c := range map[string]struct {
 		failed map[int]error
 		want   error
@@ -58,6 +60,8 @@ func TestAttemptAll(t *testing.T) {
 		"none":                   {},
 		"the first":              {map[int]error{0: forbidden}, forbidden},
 		"two":                    {map[int]error{7: forbidden, 60: later}, forbidden},
+		"denied like a failure":  {map[int]error{0: failed}, failed},
+		"denied like a timeout":  {map[int]error{0: late}, late},
 		"a stale cache":          {map[int]error{3: stale}, stale},
 		"a stale cache, and not": {map[int]error{3: stale, 4: forbidden}, forbidden},
 	} {

@@ -154,6 +154,26 @@ func TestBackupKnowsWhatItLacks(t *testing.T) {
 	}
 }
 
+// A webhook may answer with a text of any length.
+func TestLineAboutAMissingObjectIsShortened(t *testing.T) {
+	key, _, err := keyfile.LoadOrMakeKey(filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks := []string{"secrets/a: changed", strings.Repeat("x", 1<<20)}
+	content, err := Seal(Content{Lacks: lacks}, key, time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := Open(content, key)
+	if err != nil || len(got.Lacks) != 2 || got.Lacks[0] != lacks[0] || len(got.Lacks[1]) > 2*longestLack || !strings.HasSuffix(got.Lacks[1], "(1048576 bytes)") {
+		t.Errorf("%d lines, %v", len(got.Lacks), err)
+	}
+	if len(lacks[1]) != 1<<20 {
+		t.Error("the caller's lines have changed")
+	}
+}
+
 // A backup of which everything has changed since the preview is not the largest one.
 func TestLinesAboutMissingObjectsAreBounded(t *testing.T) {
 	key, _, err := keyfile.LoadOrMakeKey(filepath.Join(t.TempDir(), "key"))

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -47,8 +48,12 @@ type Content struct {
 	Lacks []string
 }
 
-// mostLacks bounds the lines of Content.Lacks in a file.
-const mostLacks = 200
+const (
+	// mostLacks bounds the lines of Content.Lacks in a file.
+	mostLacks = 200
+	// longestLack bounds the length of such a line, in bytes: it may quote the answer of a webhook.
+	longestLack = 4 << 10
+)
 
 // record is an object in the file, or what the backup lacks.
 type record struct {
@@ -87,10 +92,14 @@ func Seal(c Content, key *keyfile.Key, now time.Time) ([]byte, error) {
 }
 
 func boundedLacks(lines []string) []string {
-	if more := len(lines) - mostLacks; more > 0 {
-		return append(slices.Clone(lines[:mostLacks]), fmt.Sprintf("and %d more", more))
+	bounded := slices.Clone(lines[:min(len(lines), mostLacks)])
+	for i, line := range bounded {
+		bounded[i] = ownership.Excerpt(line, longestLack)
 	}
-	return lines
+	if more := len(lines) - mostLacks; more > 0 {
+		bounded = append(bounded, fmt.Sprintf("and %d more", more))
+	}
+	return bounded
 }
 
 // ErrNoBackup is the error for a file that has not the form of a backup.

@@ -3,7 +3,9 @@ package definitions
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
+	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
@@ -14,35 +16,27 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
-	"k8s.io/utils/lru"
 )
-
-// keptSchemas is the number of schemas that a Checker keeps. Only definitions with large instances need one.
-const keptSchemas = 32
 
 // Checker finds the mistakes of custom resources before apiextensions-apiserver does. The validation of
 // apiextensions-apiserver compares every two mistakes of an object, and copies their text once per mistake: an object of
 // 20 kB takes seconds, and one of a megabyte takes minutes of a core, and gigabytes. A Checker stops early.
+//
+// It looks at every object: a small one may have many mistakes, for example one per required field of each item of a list.
 type Checker struct {
 	definition func(name string) (*apiextensionsv1.CustomResourceDefinition, bool)
-	limit      int        // of the mistakes that a response lists
-	schemas    *lru.Cache // of *instanceSchema, by schemaKey
-}
+	limit      int // of the mistakes that a response lists
 
-// schemaKey identifies the schema of a version of a definition.
-type schemaKey struct {
-	uid        types.UID
-	generation int64
-	version    string
+	mu      sync.Mutex
+	schemas map[schemaKey]func() *instanceSchema // guarded by mu
 }
 
 // NewChecker returns a Checker for responses that list up to limit mistakes. definition returns a definition by its name.
 func NewChecker(limit int, definition func(name string) (*apiextensionsv1.CustomResourceDefinition, bool)) *Checker {
-	return &Checker{definition: definition, limit: limit, schemas: lru.New(keptSchemas)}
+	return &Checker{definition: definition, limit: limit, schemas: map[schemaKey]func() *instanceSchema{}}
 }
 
 // Write is a write of a custom resource.
@@ -54,13 +48,17 @@ type Write struct {
 }
 
 // Mistakes returns the first mistakes of an object that has more than a response lists, otherwise nothing. It follows
-// the order of apiextensions-apiserver. It does not look at small objects: apiextensions-apiserver validates them
-// quickly, whatever they contain.
+// the order of apiextensions-apiserver.
+//
+// apiextensions-apiserver also compares mistakes that it then ignores, because the stored object has them, or because
+// the value matches another alternative of the schema. If there are too many of them, one mistake says so. A write that
+// changes nothing but metadata is not refused for that reason: finalizers and owners must stay removable.
 func (c *Checker) Mistakes(ctx context.Context, w Write) field.ErrorList {
-	if w.Subresource != "" && w.Subresource != statusSubresource || countDown(validated(w.New.Object), c.limit) > 0 {
+	if w.Subresource != "" && w.Subresource != statusSubresource {
 		return nil
 	}
-	definition, ok := c.definition(w.Resource.String())
+	name := w.Resource.String()
+	definition, ok := c.definition(name)
 	if !ok {
 		return nil
 	}
@@ -68,13 +66,17 @@ func (c *Checker) Mistakes(ctx context.Context, w Write) field.ErrorList {
 	if len(errs) > c.limit {
 		return errs
 	}
-	known := c.schemaOf(definition, w.Kind.Version)
+	known := c.schemaOf(name, definition, w.Kind.Version)
 	if known == nil {
 		return nil
 	}
-	errs = append(errs, known.mistakes(ctx, w)...)
-	if len(errs) > c.limit {
+	comparing := &comparisons{left: mostComparisons}
+	errs = append(errs, known.mistakes(ctx, w, comparing)...)
+	switch {
+	case len(errs) > c.limit:
 		return errs
+	case comparing.areTooMany() && !known.keepsContent(w):
+		return field.ErrorList{comparing.mistake()}
 	}
 	return nil
 }
@@ -83,39 +85,6 @@ const (
 	statusSubresource = "status"
 	statusField       = "status"
 )
-
-// validated returns the parts of an object that a client writes. The server writes the managed fields.
-func validated(content map[string]any) map[string]any {
-	metadata, ok := content["metadata"].(map[string]any)
-	if !ok {
-		return content
-	}
-	parts := maps.Clone(content)
-	parts["metadata"] = withoutField(metadata, "managedFields")
-	return parts
-}
-
-// countDown subtracts the number of values in a value from a number, until it is zero.
-func countDown(value any, left int) int {
-	left--
-	switch v := value.(type) {
-	case map[string]any:
-		for _, item := range v {
-			if left <= 0 {
-				break
-			}
-			left = countDown(item, left)
-		}
-	case []any:
-		for _, item := range v {
-			if left <= 0 {
-				break
-			}
-			left = countDown(item, left)
-		}
-	}
-	return left
-}
 
 func withoutField(content map[string]any, name string) map[string]any {
 	without := maps.Clone(content)
@@ -135,18 +104,8 @@ func metadataMistakes(namespaced bool, w Write) field.ErrorList {
 	return apivalidation.ValidateObjectMetaAccessor(w.New, namespaced, apivalidation.NameIsDNSSubdomain, at)
 }
 
-func (c *Checker) schemaOf(definition *apiextensionsv1.CustomResourceDefinition, version string) *instanceSchema {
-	key := schemaKey{definition.UID, definition.Generation, version}
-	if known, ok := c.schemas.Get(key); ok {
-		return known.(*instanceSchema)
-	}
-	known := newInstanceSchema(definition, version, c.limit)
-	c.schemas.Add(key, known)
-	return known
-}
-
 // mistakes checks everything but metadata.
-func (s *instanceSchema) mistakes(ctx context.Context, w Write) field.ErrorList {
+func (s *instanceSchema) mistakes(ctx context.Context, w Write, comparing *comparisons) field.ErrorList {
 	content := s.changed(w)
 	var old map[string]any
 	var stored *common.CorrelatedObject
@@ -159,24 +118,30 @@ func (s *instanceSchema) mistakes(ctx context.Context, w Write) field.ErrorList 
 	}
 	var errs field.ErrorList
 	if w.Subresource == "" {
-		errs = validation.ValidateCustomResource(nil, content, schemaNode{s.whole, "", stored, s.enough})
+		errs = validation.ValidateCustomResource(nil, content, schemaNode{s.whole, "", stored, comparing})
 		errs = append(errs, schemaobjectmeta.Validate(ctx, nil, content, s.structural, false)...)
 	} else if status, ok := content[statusField]; ok && s.status != nil {
-		errs = validation.ValidateCustomResource(field.NewPath(statusField), status, schemaNode{s.status, "", stored.Key(statusField), s.enough})
+		errs = validation.ValidateCustomResource(field.NewPath(statusField), status, schemaNode{s.status, "", stored.Key(statusField), comparing})
 	}
 	if old == nil || len(listtype.ValidateListSetsAndMaps(nil, s.structural, old)) == 0 {
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, content)...)
 	}
-	if s.rules == nil || len(errs) >= s.enough || blocksRules(errs) {
+	if comparing.areTooMany() || blocksRules(errs) || s.breaksFew(content, errs) {
 		return errs
 	}
 	var broken field.ErrorList
 	if old == nil {
-		broken, _ = s.rules.Validate(ctx, nil, s.structural, content, nil, celconfig.RuntimeCELCostBudget)
+		broken, _ = s.rules().Validate(ctx, nil, s.structural, content, nil, celconfig.RuntimeCELCostBudget)
 	} else {
-		broken, _ = s.rules.Validate(ctx, nil, s.structural, content, old, celconfig.RuntimeCELCostBudget, cel.WithRatcheting(correlated()))
+		broken, _ = s.rules().Validate(ctx, nil, s.structural, content, old, celconfig.RuntimeCELCostBudget, cel.WithRatcheting(correlated()))
 	}
 	return append(errs, broken...)
+}
+
+// keepsContent reports whether a write changes nothing but metadata.
+func (s *instanceSchema) keepsContent(w Write) bool {
+	const metadata = "metadata"
+	return w.Old != nil && reflect.DeepEqual(withoutField(s.changed(w), metadata), withoutField(w.Old.Object, metadata))
 }
 
 // changed returns the object as apiextensions-apiserver validates it: a write changes the status, or everything else.

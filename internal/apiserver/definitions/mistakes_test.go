@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +25,12 @@ const treeSchema = `{"type": "object", "properties": {
 		"choice": {"type": "array", "items": {"type": "integer"},
 			"anyOf": [{"items": {"minimum": 10}}, {"items": {"maximum": 10}}],
 			"not": {"items": {"minimum": 1000}}},
+		"fields": {"type": "array", "items": {"type": "object", "required": ["a", "b", "c"]}},
+		"one": {"type": "array", "items": {"type": "integer"}, "oneOf": [{"items": {"minimum": 10}}, {"items": {"maximum": 9}}]},
+		"nested": {"type": "array", "items": {"type": "integer"}, "allOf": [{"anyOf": [{"items": {"minimum": 10}}, {"items": {"maximum": 9}}]}]},
+		"excluded": {"type": "array", "items": {"type": "integer"}, "not": {"items": {"minimum": 10}}},
+		"items": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}, "anyOf": [
+			{"properties": {"a": {"minimum": 10}}}, {"properties": {"a": {"maximum": 9}}}]}},
 		"embedded": {"type": "array", "items": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}
 	}},
 	"status": {"type": "object", "properties": {"list": {"type": "array", "items": {"type": "integer"}}}}
@@ -83,6 +90,7 @@ func times[T any](n int, element func(i int) T) []any {
 }
 
 func words(n int) []any   { return times(n, func(int) string { return "x" }) }
+func ones(n int) []any    { return times(n, func(int) int64 { return 1 }) }
 func numbers(n int) []any { return times(n, func(i int) int64 { return int64(i + 1) }) }
 
 func labelled(n int) *unstructured.Unstructured {
@@ -128,6 +136,7 @@ func TestManyMistakesOfCustomResources(t *testing.T) {
 		"rules of an update":         {treeWrite(specified("rules", times(10_000, func(int) int64 { return -1 })), tree(nil), ""), "spec.rules[0]"},
 		"choices":                    {treeWrite(specified("choice", times(2000, func(i int) int64 { return int64(i%2) * 100 })), nil, ""), "<nil>"},
 		"embedded objects":           {treeWrite(specified("embedded", times(many, func(int) map[string]any { return map[string]any{} })), nil, ""), "spec.embedded[0]"},
+		"fields of a small object":   {treeWrite(specified("fields", times(70, func(int) map[string]any { return map[string]any{} })), nil, ""), "spec.fields[0]"},
 		"types in a status":          {treeWrite(status(words(lots)), tree(nil), "status"), "status.list[0]"},
 		"types in a changed status":  {treeWrite(status(words(lots)), status(words(1)), "status"), "status.list[0]"},
 		"types, beside other status": {treeWrite(specified("list", words(lots)), status(numbers(1)), ""), "spec.list[0]"},
@@ -150,6 +159,12 @@ func TestCheckerAcceptsLargeObjects(t *testing.T) {
 	changed.SetLabels(map[string]string{"a": "b"})
 	managed := tree(map[string]any{"spec": map[string]any{"list": words(100)}})
 	managed.Object["metadata"].(map[string]any)["managedFields"] = words(1000)
+	wrong, labelledWrong := specified("list", words(many)), specified("list", words(many))
+	chosen, labelledChosen := specified("one", ones(many)), specified("one", ones(many))
+	for _, o := range []*unstructured.Unstructured{labelledWrong, labelledChosen} {
+		o.SetLabels(map[string]string{"a": "b"})
+		o.SetFinalizers(nil)
+	}
 	elsewhere := treeWrite(specified("list", words(1000)), nil, "")
 	elsewhere.Resource.Resource = "flowers"
 	other := treeWrite(specified("list", words(1000)), nil, "")
@@ -166,11 +181,92 @@ func TestCheckerAcceptsLargeObjects(t *testing.T) {
 		"few values":                      treeWrite(managed, nil, ""),
 		"another resource":                elsewhere,
 		"another version":                 other,
+		"each item by the second choice":  treeWrite(specified("items", times(many, func(int) map[string]any { return map[string]any{"a": int64(1)} })), nil, ""),
+		"many mistakes that stay":         treeWrite(labelledWrong, wrong, ""),
+		"many choices that stay":          treeWrite(labelledChosen, chosen, ""),
+		"a status that stays":             treeWrite(labelledWrong, wrong, "status"),
 		"a scale":                         treeWrite(specified("list", words(1000)), nil, "scale"),
 	} {
 		if errs := treeChecker(t).Mistakes(t.Context(), write); errs != nil {
 			t.Errorf("%s: %d mistakes, %.300v", name, len(errs), errs)
 		}
+	}
+}
+
+// TestCheckerBoundsComparisons checks that a Checker refuses an object with too many mistakes to compare, although
+// apiextensions-apiserver would ignore them in the end.
+func TestCheckerBoundsComparisons(t *testing.T) {
+	stored, changed := specified("list", words(many)), specified("list", words(many))
+	changed.Object["spec"].(map[string]any)["map"] = map[string]any{"a": int64(1)}
+	reported, withSpec := status(words(many)), status(words(many))
+	withSpec.Object["spec"] = map[string]any{"list": numbers(1)}
+	for name, test := range map[string]struct {
+		write Write
+		path  string
+	}{
+		"a list, valid by the second choice":     {treeWrite(specified("choice", ones(many)), nil, ""), "spec.choice"},
+		"a list, valid by one of the choices":    {treeWrite(specified("one", ones(many)), nil, ""), "spec.one"},
+		"choices in choices":                     {treeWrite(specified("nested", ones(many)), nil, ""), "spec.nested"},
+		"a list that must not match":             {treeWrite(specified("excluded", ones(many)), nil, ""), "spec.excluded"},
+		"stored mistakes beside a changed field": {treeWrite(changed, stored, ""), "spec.list"},
+		"a stored status beside a changed field": {treeWrite(withSpec, reported, ""), "status.list"},
+	} {
+		errs := treeChecker(t).Mistakes(t.Context(), test.write)
+		if len(errs) != 1 || errs[0].Field != test.path || !strings.Contains(errs[0].Detail, "the server compares about 2000 of them") {
+			t.Errorf("%s: %.1000v, want an error about %s", name, errs, test.path)
+		}
+	}
+}
+
+// TestCheckerCompilesOnce checks that a Checker keeps the schemas of all definitions, that it drops them with their
+// definitions, and that it neither compiles nor evaluates rules for an object that cannot break many.
+func TestCheckerCompilesOnce(t *testing.T) {
+	c := treeChecker(t)
+	one, _ := c.definition("trees.example.com")
+	definitions := map[string]*apiextensionsv1.CustomResourceDefinition{}
+	c.definition = func(name string) (*apiextensionsv1.CustomResourceDefinition, bool) {
+		definition, ok := definitions[name]
+		return definition, ok
+	}
+	const kinds = 100
+	name := func(i int) string { return fmt.Sprintf("trees%d.example.com", i) }
+	for i := range kinds {
+		definitions[name(i)] = one.DeepCopy()
+	}
+	evaluated := 0
+	for round := range 2 {
+		for i := range kinds {
+			write := treeWrite(specified("rules", numbers(listLimit)), nil, "")
+			write.Resource.Resource = fmt.Sprint("trees", i)
+			known := c.schemaOf(name(i), definitions[name(i)], "v1")
+			if rules := known.rules; round == 0 {
+				known.rules = func() *cel.Validator {
+					evaluated++
+					return rules()
+				}
+			}
+			if errs := c.Mistakes(t.Context(), write); errs != nil || evaluated > 0 {
+				t.Fatalf("%d evaluations, %.300v", evaluated, errs)
+			}
+			if c.schemaOf(name(i), definitions[name(i)], "v1") != known {
+				t.Fatalf("the schema of %s was compiled again", name(i))
+			}
+		}
+	}
+	if len(c.schemas) != kinds {
+		t.Errorf("%d schemas, want %d", len(c.schemas), kinds)
+	}
+	write := treeWrite(specified("rules", numbers(listLimit+1)), nil, "")
+	write.Resource.Resource = "trees0"
+	if errs := c.Mistakes(t.Context(), write); errs != nil || evaluated != 1 {
+		t.Errorf("%d evaluations, %.300v", evaluated, errs)
+	}
+	for i := 1; i < kinds; i++ {
+		delete(definitions, name(i))
+	}
+	definitions[name(0)].Generation++
+	if c.Mistakes(t.Context(), write); len(c.schemas) != 1 {
+		t.Errorf("%d schemas after one definition has changed and the others are gone", len(c.schemas))
 	}
 }
 

@@ -145,7 +145,7 @@ func (c *reconciler) removeOne(ctx context.Context, cron *batchv1.CronJob, job *
 // the response to a request may be lost.
 func (c *reconciler) create(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) (*batchv1.Job, error) {
 	made, err := c.client.BatchV1().Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if controller.IsNamespaceTerminating(err) {
 		return nil, err
 	}
 	if err == nil {

@@ -188,7 +188,7 @@ func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, plan *Pla
 		c.scaled.ExpectVersion(d.UID, created.ResourceVersion)
 		c.events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", set.Name, *set.Spec.Replicas)
 		return nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case controller.IsNamespaceTerminating(err):
 		return nil // no retry can succeed
 	case !controller.IsAlreadyExists(err):
 		message := fmt.Sprintf("Failed to create new replica set %q: %v", set.Name, err)

@@ -125,7 +125,7 @@ func (c *endpointsReconciler) write(ctx context.Context, service *corev1.Service
 		_, err = c.client.CoreV1().Endpoints(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 	}
 	switch {
-	case err == nil, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case err == nil, controller.IsNamespaceTerminating(err):
 		return nil
 	case controller.IsConflict(err), controller.IsAlreadyExists(err), controller.IsNotFound(err): // the cache was stale
 	default:

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -105,7 +104,7 @@ func (c *mirroringReconciler) carryOut(ctx context.Context, endpoints *corev1.En
 	for _, slice := range p.Create {
 		created, err := c.client.DiscoveryV1().EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{})
 		switch {
-		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		case controller.IsNamespaceTerminating(err):
 			return nil
 		case err != nil:
 			return fmt.Errorf("create an endpoint slice for the endpoints of %s/%s: %w", endpoints.Namespace, endpoints.Name, err)

@@ -196,7 +196,7 @@ func TestR26_ProtectedPodCountsAfterASuspension(t *testing.T) {
 // about pods that are gone or have changed.
 func refusals() map[string]error {
 	refusals := map[string]error{"protected": apierrors.NewForbidden(corev1.Resource("pods"), "a", errors.New("protected"))}
-	for _, code := range []int32{0, http.StatusForbidden, http.StatusNotFound, http.StatusConflict} {
+	for _, code := range []int32{0, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError, http.StatusGatewayTimeout} {
 		refusals[fmt.Sprint("a webhook with the code ", code)] = webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: code, Message: "it is kept"})
 	}
 	return refusals

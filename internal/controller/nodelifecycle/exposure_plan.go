@@ -9,10 +9,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// exposure has the taints that a pod tolerates for a limited time, with the times at which this process first observed each
-// of them together with the pod, by key. A node has one taint of a key that evicts pods. When its value changes, it is still
-// that taint: a client that changes it often would otherwise keep the pod for ever. It is immutable.
-type exposure map[string]time.Time
+// exposure has the taints that a pod tolerates for a limited time, by key. A node has one taint of a key that evicts pods.
+// When its value changes, it is still that taint: a client that changes it often would otherwise keep the pod for ever. It is
+// immutable.
+type exposure map[string]meeting
+
+// meeting has the times at which this process first observed a pod with a taint.
+type meeting struct {
+	since      time.Time
+	value      string
+	valueSince time.Time
+	// longest is the longest time for which the pod has tolerated one of the values.
+	longest time.Duration
+}
 
 // observe returns the exposure of a pod to the present taints of its node. It forgets taints that are gone: a taint that is
 // added again is tolerated anew. nil means that there is nothing to remember.
@@ -20,17 +29,22 @@ func (e exposure) observe(pod *corev1.Pod, taints []corev1.Taint, now time.Time)
 	var next exposure
 	for i := range taints {
 		taint := &taints[i]
-		if tolerationOf(pod, taint).kind != limited {
+		t := tolerationOf(pod, taint)
+		if t.kind != limited {
 			continue
 		}
 		if next == nil {
 			next = exposure{}
 		}
-		if at, ok := e[taint.Key]; ok {
-			next[taint.Key] = at
-		} else {
-			next[taint.Key] = now
+		m, ok := e[taint.Key]
+		if !ok {
+			m = meeting{since: now, value: taint.Value, valueSince: now}
 		}
+		if m.value != taint.Value {
+			m.value, m.valueSince = taint.Value, now
+		}
+		m.longest = max(m.longest, t.length)
+		next[taint.Key] = m
 	}
 	return next
 }
@@ -48,6 +62,9 @@ type exposed struct {
 // process, the times in the objects are earlier, and spare the pods of a lost node another wait. But nodes may have been
 // silent only because there was no control plane that could listen, and their taints are as old as that. So no pod leaves
 // before the nodes have had a grace period to report, or the pod's own time if that is shorter.
+//
+// A pod may tolerate another value of the taint for a shorter time. That time begins when the value changes, but the pod does
+// not stay longer than for the longest time from the beginning.
 func (e exposed) evictionTime(taints []corev1.Taint, grace time.Duration) (time.Time, bool) {
 	var at time.Time
 	leaves := false
@@ -58,8 +75,11 @@ func (e exposed) evictionTime(taints []corev1.Taint, grace time.Duration) (time.
 		case unlimited:
 			continue
 		case limited:
-			first := e.since[taint.Key]
-			until = later(met(e.Pod, taint, first).Add(t.length), first.Add(min(t.length, grace)))
+			m := e.since[taint.Key]
+			until = later(met(e.Pod, taint, m.since).Add(m.longest), m.since.Add(min(m.longest, grace)))
+			if sooner := m.valueSince.Add(t.length); sooner.Before(until) {
+				until = sooner
+			}
 		case none:
 		}
 		if !leaves || until.Before(at) {

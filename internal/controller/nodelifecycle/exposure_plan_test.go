@@ -3,6 +3,7 @@ package nodelifecycle
 import (
 	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,6 +95,8 @@ func TestExposureHasTheTaintsThatAreToleratedForAWhile(t *testing.T) {
 	a2 := a
 	a2.Value = "2"
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{tolerating("a", 300), tolerating("b"), tolerating("c", 300)}}}
+	const length = 300 * time.Second
+	first := exposure{"a": {since: epoch.Add(2), valueSince: epoch.Add(2), longest: length}}
 	var e exposure
 	for i, step := range []struct {
 		taints []corev1.Taint
@@ -101,11 +104,11 @@ func TestExposureHasTheTaintsThatAreToleratedForAWhile(t *testing.T) {
 	}{
 		{nil, nil},
 		{[]corev1.Taint{b, c}, nil},
-		{[]corev1.Taint{a, b, c}, exposure{"a": epoch.Add(2)}},
-		{[]corev1.Taint{c, a}, exposure{"a": epoch.Add(2)}},
-		{[]corev1.Taint{a2}, exposure{"a": epoch.Add(2)}},
+		{[]corev1.Taint{a, b, c}, first},
+		{[]corev1.Taint{c, a}, first},
+		{[]corev1.Taint{a2}, exposure{"a": {since: epoch.Add(2), value: "2", valueSince: epoch.Add(4), longest: length}}},
 		{nil, nil},
-		{[]corev1.Taint{a}, exposure{"a": epoch.Add(6)}},
+		{[]corev1.Taint{a}, exposure{"a": {since: epoch.Add(6), valueSince: epoch.Add(6), longest: length}}},
 	} {
 		before := maps.Clone(e)
 		next := e.observe(pod, step.taints, epoch.Add(time.Duration(i)))
@@ -113,5 +116,41 @@ func TestExposureHasTheTaintsThatAreToleratedForAWhile(t *testing.T) {
 			t.Errorf("step %d: %v, want %v", i, next, step.want)
 		}
 		e = next
+	}
+}
+
+// A pod may tolerate each value of a taint for another time.
+func TestValueThatIsToleratedForAnotherTime(t *testing.T) {
+	values := func(text ...string) []string { return text }
+	tolerates := func(value string, seconds int64) corev1.Toleration {
+		return corev1.Toleration{Key: "m", Value: value, Operator: corev1.TolerationOpEqual, TolerationSeconds: &seconds}
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{tolerates("soft", 3600), tolerates("hard", 60)}}}
+	for name, test := range map[string]struct {
+		values []string // every 30 s
+		after  time.Duration
+	}{
+		"soft":                  {values("soft"), time.Hour},
+		"hard":                  {values("hard"), time.Minute},
+		"soft, then hard":       {values("soft", "soft", "soft", "soft", "hard"), 3 * time.Minute},
+		"still hard":            {values("soft", "soft", "soft", "soft", "hard", "hard"), 3 * time.Minute},
+		"soft again":            {values("soft", "hard", "soft"), time.Hour},
+		"hard, then soft":       {values("hard", "soft"), time.Hour},
+		"changes without end":   {slices.Repeat(values("soft", "hard"), 100), time.Hour},
+		"hard for half an hour": {slices.Concat(slices.Repeat(values("soft"), 60), values("hard")), 31 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var e exposure
+			taints := []corev1.Taint{taint("m", corev1.TaintEffectNoExecute)}
+			taints[0].TimeAdded = new(metav1.NewTime(epoch))
+			for i, value := range test.values {
+				taints[0].Value = value
+				e = e.observe(pod, taints, epoch.Add(time.Duration(i)*30*time.Second))
+			}
+			at, leaves := exposed{pod, e}.evictionTime(taints, grace)
+			if after := at.Sub(epoch); !leaves || after != test.after {
+				t.Errorf("leaves %t after %s, want %s", leaves, after, test.after)
+			}
+		})
 	}
 }

@@ -193,7 +193,7 @@ func (c *reconciler) reconcilePod(ctx context.Context, key cache.ObjectName) (ti
 	}
 	for _, claim := range plan.Create {
 		switch err := c.create(ctx, pod, claim); {
-		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		case controller.IsNamespaceTerminating(err):
 			return 0, nil // the namespace shows it, and no retry can succeed
 		case err != nil:
 			c.events.Eventf(pod, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", claim.Annotations[resourcev1.PodResourceClaimAnnotation], err)

@@ -91,7 +91,7 @@ func New(c Config) (*Controller, error) {
 	r.monitors = newMonitors(map[schema.GroupResource]cache.SharedIndexInformer{
 		corev1.Resource("pods"): c.Pods, corev1.Resource("services"): c.Services, corev1.Resource("persistentvolumeclaims"): c.Claims,
 	}, c.Metadata, newResolver(c.Client.Discovery(), c.Clock))
-	r.monitors.freed, r.monitors.added = r.freed, r.added
+	r.monitors.log, r.monitors.freed, r.monitors.added = c.Log, r.freed, r.added
 	r.monitors.known = func(ctx context.Context, key cache.ObjectName) { r.demand(ctx, key, 0) }
 	return r, nil
 }
@@ -102,7 +102,7 @@ func (r *Controller) Run(ctx context.Context) error {
 	defer r.monitors.started.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	registration, err := r.informer.AddEventHandler(r.handler(ctx))
+	registration, err := r.informer.AddEventHandler(controller.GuardedHandler(ctx, r.Log, name, r.handler(ctx)))
 	if err != nil {
 		return fmt.Errorf("%s: watch: %w", name, err)
 	}

@@ -3,6 +3,7 @@ package resourcequota
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/controller/quota"
 )
 
@@ -28,6 +30,7 @@ type monitors struct {
 	typed    map[schema.GroupResource]quotav1.Evaluator // of shared
 	metadata metadata.Interface
 	resolver *resolver
+	log      *slog.Logger
 	// freed is called when the usage of a resource in a namespace may have decreased; concerns reports
 	// whether a quota is concerned.
 	freed func(ctx context.Context, resource schema.GroupResource, namespace string, concerns func(*corev1.ResourceQuota) bool)
@@ -168,7 +171,7 @@ func (m *monitors) start(ctx context.Context, resource schema.GroupResource, ver
 			return err
 		}
 	}
-	registration, err := informer.AddEventHandler(m.handler(ctx, resource))
+	registration, err := informer.AddEventHandler(controller.GuardedHandler(ctx, m.log, name, m.handler(ctx, resource)))
 	if err != nil {
 		cancel()
 		return fmt.Errorf("watch %s: %w", resource, err)

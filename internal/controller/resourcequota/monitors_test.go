@@ -3,6 +3,7 @@ package resourcequota
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -45,6 +46,7 @@ func newTestMonitors(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*m
 	}
 	pods := informers.NewSharedInformerFactory(client, 0).Core().V1().Pods().Informer()
 	m := newMonitors(map[schema.GroupResource]cache.SharedIndexInformer{corev1.Resource("pods"): pods}, metadata, newResolver(client.Discovery(), clock.RealClock{}))
+	m.log = slog.New(slog.DiscardHandler)
 	m.freed = func(context.Context, schema.GroupResource, string, func(*corev1.ResourceQuota) bool) {}
 	m.added = func(context.Context, schema.GroupResource, string) {}
 	m.known = func(context.Context, cache.ObjectName) {}
@@ -175,4 +177,33 @@ func TestMonitorsCount(t *testing.T) {
 		t.Errorf("freed: %s", got)
 	}
 	eventually.Holds(t, "two are left", func() bool { return count() == "2 <nil>" })
+}
+
+// The monitors go on after a panic about one object: it would end the process, in a goroutine of the informer.
+func TestMonitorsGoOnAfterAPanic(t *testing.T) {
+	m, _, metadata := newTestMonitors(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer m.started.Wait()
+	defer stop()
+	calls, added, known := 0, make(chan string), make(chan cache.ObjectName, 1)
+	m.added = func(_ context.Context, resource schema.GroupResource, _ string) {
+		if calls++; calls == 1 {
+			panic("no such quota")
+		}
+		added <- resource.String()
+	}
+	m.known = func(_ context.Context, quota cache.ObjectName) { known <- quota }
+	if _, err := m.want(ctx, cache.NewObjectName("ns", "a"), []schema.GroupResource{corev1.Resource("secrets")}); err != nil {
+		t.Fatal(err)
+	}
+	<-known
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	for _, name := range []string{"one", "two"} {
+		if err := metadata.Tracker().Create(secrets, secret(name), "ns"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := <-added; got != "secrets" {
+		t.Errorf("added: %s", got)
+	}
 }

@@ -83,7 +83,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	for _, ensure := range []func(context.Context, string) error{c.ensureAccount, c.ensureAuthority} {
-		if err := ensure(ctx, key.Name); err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		if err := ensure(ctx, key.Name); err != nil && !controller.IsNamespaceTerminating(err) {
 			return 0, err
 		}
 	}

@@ -73,7 +73,7 @@ func (c *reconciler) createClaim(ctx context.Context, set *appsv1.StatefulSet, t
 		c.volumeClaims.ExpectVersion(set.UID, created.ResourceVersion)
 		c.podControl.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created claim: %s", claim.Name)
 		return nil
-	case controller.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case controller.IsAlreadyExists(err), controller.IsNamespaceTerminating(err):
 		return err // the cache does not show it yet; or no retry can succeed
 	}
 	c.podControl.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating claim %s: %v", claim.Name, err)

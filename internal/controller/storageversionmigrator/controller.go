@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 const (
@@ -209,8 +210,12 @@ func (c *reconciler) migrate(ctx context.Context, m *storagemigrationv1.StorageV
 	return 0, c.update(ctx, m, running, condition(storagemigrationv1.MigrationFailed, reasonFailed, message))
 }
 
-// isTransient reports whether a write may succeed if it is repeated.
+// isTransient reports whether a write may succeed if it is repeated. A webhook or a policy that denies a write may choose the
+// code of a failed server.
 func isTransient(err error) bool {
+	if refused, ok := refusal.Of(err); ok && !refused.By.MayPass() {
+		return false
+	}
 	return apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || utilnet.IsConnectionReset(err) ||
 		utilnet.IsConnectionRefused(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err) ||

@@ -44,7 +44,7 @@ func BoundedErrors(errs field.ErrorList) field.ErrorList {
 		if n == MaxErrors || size > maxErrorsText {
 			return append(bounded, &field.Error{
 				Type: e.Type, Field: Shortened(e.Field, maxFieldText), BadValue: field.OmitValueType{}, Origin: e.Origin,
-				Detail: fmt.Sprintf("this is the first of at least %d more errors, which the server does not list", len(errs)-n),
+				Detail: notListed(len(errs) - n),
 			})
 		}
 		e = boundedError(e)
