@@ -4,13 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 )
 
-// writeTimeout bounds a write: an API server answers within a minute.
-const writeTimeout = 65 * time.Second
+const (
+	// writeTimeout bounds a write: an API server answers within a minute.
+	writeTimeout = 65 * time.Second
+	// busyTimeout bounds how long a server may put off a write.
+	busyTimeout = time.Minute
+)
 
 // forWrite returns a context for one write. It does not end with ctx: the server may have made a write that was
 // cancelled, and the report would be wrong.
@@ -21,11 +30,23 @@ func forWrite(ctx context.Context) (context.Context, context.CancelFunc) {
 // errUnanswered is the error of a write that the server may have made.
 var errUnanswered = errors.New("no answer of the server says whether that is done")
 
-// answerOf returns the error of a write, with errUnanswered unless it is an answer of the server.
+// answerOf returns the error of a write, with errUnanswered unless it is an answer of the server that decides about the write.
 func answerOf(err error) error {
 	var status apierrors.APIStatus
-	if err == nil || errors.As(err, &status) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &status) && (status.Status().Code == http.StatusTooManyRequests || !restore.IsPutOff(err)):
 		return err
 	}
 	return fmt.Errorf("%w: %w", errUnanswered, err)
+}
+
+// clientWithoutRepeats returns a client that sends each write once: the commands repeat the writes that a busy server puts off.
+func clientWithoutRepeats(config *rest.Config) (metadata.Interface, error) {
+	client, err := metadata.NewForConfig(restore.Unrepeated(config))
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return client, nil
 }

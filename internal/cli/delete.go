@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -172,10 +173,11 @@ func deletePreviewed(ctx context.Context, f *previewFlags, confirmed preview.Rep
 	if err != nil {
 		return predicted, err
 	}
-	client, err := metadata.NewForConfig(config)
+	client, err := clientWithoutRepeats(config)
 	if err != nil {
-		return predicted, fmt.Errorf("make a client: %w", err)
+		return predicted, err
 	}
+	predicted.patience = busyTimeout
 	for _, target := range predicted.targets {
 		line, err := predicted.delete(ctx, client, target)
 		if err != nil {
@@ -210,10 +212,19 @@ func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) 
 
 // delete deletes an object as previewed, and confirms that on a server that demands it.
 func (p prediction) delete(ctx context.Context, client metadata.Interface, target *inventory.Object) (string, error) {
-	line, err := deleteSeen(ctx, client, target, p.policy)
+	line, err := p.repeat(ctx, client, target)
 	if closure, needs := protection.NeedsConfirmation(err); needs {
 		return confirmSeen(ctx, client, target, p, closure)
 	}
+	return line, err
+}
+
+// repeat deletes an object, and asks a server that puts that off again, as long as the prediction has patience.
+func (p prediction) repeat(ctx context.Context, client metadata.Interface, target *inventory.Object) (line string, err error) {
+	err = restore.Repeat(ctx, p.patience, restore.IsPutOff, func() (err error) {
+		line, err = deleteSeen(ctx, client, target, p.policy)
+		return err
+	})
 	return line, err
 }
 
@@ -237,15 +248,20 @@ func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Ob
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("%s is not deleted: interrupted before its turn: %w", name, ctx.Err())
 	}
-	writing, cancel := forWrite(ctx)
-	defer cancel()
-	confirmed, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Patch(writing, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: confirmManager})
+	after := *o
+	err = restore.Repeat(ctx, predicted.patience, restore.IsPutOff, func() error {
+		writing, cancel := forWrite(ctx)
+		defer cancel()
+		confirmed, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Patch(writing, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: confirmManager})
+		if err == nil {
+			after.ResourceVersion = confirmed.ResourceVersion
+		}
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("%s is not deleted: confirm the deletion: %w", name, err)
 	}
-	after := *o
-	after.ResourceVersion = confirmed.ResourceVersion
-	return deleteSeen(ctx, client, &after, predicted.policy)
+	return predicted.repeat(ctx, client, &after)
 }
 
 // deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. An
@@ -269,6 +285,8 @@ func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Obj
 	switch {
 	case err == nil:
 		return name + " deleted", nil
+	case refusal.ServerAnswers(err, apierrors.IsTooManyRequests):
+		return "", fmt.Errorf("%s is not deleted, the server is busy: %w", name, err)
 	case !isMissing && !isChanged:
 		return "", fmt.Errorf("delete %s: %w", name, answerOf(err))
 	}

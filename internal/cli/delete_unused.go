@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
@@ -25,11 +23,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/reader"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// restoreTimeout bounds the reads that restore a label after the command was interrupted.
-const restoreTimeout = 10 * time.Second
+const (
+	// restoreTimeout bounds the reads that restore a label after the command was interrupted.
+	restoreTimeout = 10 * time.Second
+	// longestDelay bounds the time after which a server wants to be asked again.
+	longestDelay = time.Minute
+)
 
 // unusedFlags are the flags of coppice delete --when-unused.
 type unusedFlags struct {
@@ -74,38 +77,12 @@ type unusedDeletion struct {
 	client  metadata.Interface
 
 	clock   clock.Clock
-	again   time.Time // a busy server has asked to repeat the DELETE then
+	again   time.Time // a server that has put off the DELETE wants to be asked then
 	target  *inventory.Object
 	label   string          // of the object while the command waits: unused, or none if its resource has a default mode
+	asked   *preview.Report // the preview of the last DELETE
 	deleted *preview.Report // the preview of the deletion; nil before the DELETE has succeeded
-	lost    error           // of a DELETE without an answer: the object may be deleted
-}
-
-// unrepeated is a transport that passes on the answer to a DELETE for which the server is too busy. client-go would repeat the
-// DELETE without a look at the users of the object, and return the end of the time for a write instead.
-type unrepeated struct{ next http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (t unrepeated) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := t.next.RoundTrip(request)
-	if err == nil && request.Method == http.MethodDelete {
-		response.Header.Del("Retry-After")
-	}
-	return response, err
-}
-
-// WrappedRoundTripper implements net.RoundTripperWrapper.
-func (t unrepeated) WrappedRoundTripper() http.RoundTripper { return t.next }
-
-// clientWithoutRepeats returns a client that sends each DELETE once.
-func clientWithoutRepeats(config *rest.Config) (metadata.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unrepeated{next} })
-	client, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
-	}
-	return client, nil
+	lost    error           // of a DELETE without an answer that decides about it: the object may be deleted
 }
 
 func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams) error {
@@ -169,8 +146,10 @@ func (d *unusedDeletion) run(ctx context.Context) error {
 // undone returns the error of a wait without a deletion.
 func (d *unusedDeletion) undone(ctx context.Context, report cascade.Report, err error, printer *waitPrinter) error {
 	switch {
+	case d.lost != nil && err == nil && report.State == cascade.TimedOut:
+		return errors.Join(printer.result(report), verdictError{fmt.Errorf("timed out after %s: %w", d.flags.end.timeout, d.lost), ExitTimedOut})
 	case d.lost != nil:
-		return d.lost // also after Ctrl-C and the timeout
+		return d.lost // also after Ctrl-C
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		return errors.New("interrupted: nothing is deleted")
 	case err == nil && report.State == cascade.TimedOut:
@@ -183,6 +162,9 @@ func (d *unusedDeletion) undone(ctx context.Context, report cascade.Report, err 
 func (d *unusedDeletion) try() (refused string, err error) {
 	if err := d.awaitServer(d.command.Context()); err != nil {
 		return "", err
+	}
+	if refused, err := d.settle(d.command.Context()); d.deleted != nil || refused != "" || err != nil {
+		return refused, err
 	}
 	predicted, err := d.flags.predict(d.command.Context(), d.args, d.s)
 	if err != nil {
@@ -206,15 +188,48 @@ func (d *unusedDeletion) try() (refused string, err error) {
 	if err := d.flags.keep(d.command.Context(), predicted.report, d.args, d.s); err != nil {
 		return "", fmt.Errorf("nothing is deleted: %w", err)
 	}
+	d.asked = &predicted.report
 	line, err := predicted.delete(d.command.Context(), d.client, predicted.targets[0])
 	if err != nil {
 		return d.refusal(err)
 	}
-	d.deleted = &predicted.report
+	d.done(line)
+	return "", nil
+}
+
+// done records that the last DELETE has deleted the object, and prints a line about that.
+func (d *unusedDeletion) done(line string) {
+	d.deleted, d.lost = d.asked, nil
 	if d.flags.unused.output == "text" {
 		terminal.Fprintf(d.s.Out, "%s\n", line)
 	}
+}
+
+// settle finds out whether a DELETE without an answer that decides about it has deleted the object after all.
+func (d *unusedDeletion) settle(ctx context.Context) (refused string, err error) {
+	if d.lost == nil {
+		return "", nil
+	}
+	now, err := d.objects().Get(ctx, d.target.Name, metav1.GetOptions{})
+	switch {
+	case refusal.ServerAnswers(err, apierrors.IsNotFound), err == nil && string(now.UID) != string(d.target.UID):
+		d.done(d.name() + " is gone")
+	case restore.IsPutOff(err):
+		return d.putOff(err), nil
+	case err != nil:
+		return "", err
+	case now.DeletionTimestamp != nil:
+		d.done(d.name() + " is being deleted")
+	default:
+		d.lost = nil
+	}
 	return "", nil
+}
+
+// putOff records when to ask the server again, and returns its answer for the user.
+func (d *unusedDeletion) putOff(err error) string {
+	d.again = d.clock.Now().Add(min(restore.Delay(err), longestDelay))
+	return "the server is asked again: " + err.Error()
 }
 
 // awaitServer waits until the time that a busy server has named.
@@ -241,18 +256,17 @@ func rootOf(r preview.Report) *preview.ObjectReport {
 	return nil
 }
 
-// refusal returns the refusal in the error of a DELETE, if the DELETE may succeed later. It keeps the error of one without
-// an answer.
+// refusal returns the refusal in the error of a DELETE, if the DELETE may succeed later. It keeps the error if the object may
+// be deleted.
 func (d *unusedDeletion) refusal(err error) (refused string, failed error) {
-	switch r, isRefusal := refusal.Of(err); {
-	case errors.Is(err, errUnanswered):
+	if errors.Is(err, errUnanswered) {
 		d.lost = err
+	}
+	switch r, isRefusal := refusal.Of(err); {
+	case restore.IsPutOff(err):
+		return d.putOff(err), nil
 	case refusal.ServerAnswers(err, apierrors.IsConflict):
 		return "it has changed since it was read", nil
-	case refusal.ServerAnswers(err, apierrors.IsTooManyRequests):
-		seconds, _ := apierrors.SuggestsClientDelay(err)
-		d.again = d.clock.Now().Add(time.Duration(seconds) * time.Second)
-		return "the server is busy, and is asked again: " + err.Error(), nil
 	case isRefusal && r.By == refusal.ByProtection && strings.Contains(r.Message, "a policy cannot look up"):
 		return "", fmt.Errorf("the policy of this server refuses mode %s whether the object is in use or not: it needs the webhook, see docs/protect.md: %w", protection.Unused, err)
 	case isRefusal && r.By == refusal.ByProtection:
@@ -318,11 +332,13 @@ var errRelabelled = errors.New("somebody else has changed its protection, or has
 
 // relabel changes the label of the object from one value to another; an empty value stands for no label.
 func (d *unusedDeletion) relabel(ctx context.Context, from, to string) error {
-	for range protectTries {
+	for try := range protectTries {
 		now, err := d.objects().Get(ctx, d.target.Name, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return err
+		case try > 0 && string(now.UID) == string(d.target.UID) && now.Labels[protection.Label] == to:
+			return nil // the server had done it before it put it off
 		case string(now.UID) != string(d.target.UID) || now.Labels[protection.Label] != from || now.DeletionTimestamp != nil:
 			return errRelabelled
 		case ctx.Err() != nil:
@@ -347,10 +363,12 @@ func (d *unusedDeletion) patch(ctx context.Context, version, to string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := forWrite(ctx)
-	defer cancel()
-	_, err = d.objects().Patch(ctx, d.target.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
-	return answerOf(err)
+	return answerOf(restore.Repeat(ctx, busyTimeout, restore.IsPutOff, func() error {
+		writing, cancel := forWrite(ctx)
+		defer cancel()
+		_, err := d.objects().Patch(writing, d.target.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
+		return err
+	}))
 }
 
 func (d *unusedDeletion) objects() metadata.ResourceInterface {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -52,30 +55,68 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 			}
 		})
 	}
-	d := &unusedDeletion{clock: clock.RealClock{}, target: configMap("a")}
+	d := &unusedDeletion{clock: clocktesting.NewFakeClock(time.Unix(1000, 0)), target: configMap("a")}
+	if refused, err := d.refusal(busyError("", math.MaxInt32)); refused == "" || err != nil || !d.again.Equal(time.Unix(1000, 0).Add(longestDelay)) {
+		t.Errorf("a server that is busy for a lifetime is asked again at %v: %q, %v", d.again, refused, err)
+	}
 	denial := denied(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
 	if refused, err := d.refusal(denial); refused != "" || !errors.Is(err, denial) {
 		t.Errorf("a denial with the code of a busy server: %q, %v", refused, err)
 	}
 }
 
-// The command sees the answer of a busy server: client-go does not repeat the DELETE until it has no time left.
+// statusText returns the answer of a server that asks to repeat the request after some seconds; the text has no reason if the
+// answer is not one of the API server.
+func statusText(code int, reason metav1.StatusReason, seconds int) string {
+	return fmt.Sprintf(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": %d, "reason": %q, "message": "not now", "details": {"retryAfterSeconds": %d}}`, code, reason, seconds)
+}
+
+// The command sees the answer of a server that puts off the DELETE, and goes on: client-go does not repeat the DELETE until it
+// has no time left.
 func TestBusyAnswerIsNotLost(t *testing.T) {
-	requests := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		requests++
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(http.StatusTooManyRequests)
-		_, _ = fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 1}}`)
-	}))
-	t.Cleanup(server.Close)
-	client, err := clientWithoutRepeats(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = prediction{policy: metav1.DeletePropagationBackground}.delete(t.Context(), client, configMap("a"))
-	if after, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || after != 1 || requests != 1 {
-		t.Errorf("after %d requests: %v", requests, err)
+	for name, test := range map[string]struct {
+		code       int
+		reason     metav1.StatusReason
+		isPlain    bool // as priority and fairness and load balancers answer
+		unanswered bool // the object may be deleted
+	}{
+		"busy":               {code: http.StatusTooManyRequests, reason: metav1.StatusReasonTooManyRequests},
+		"too many requests":  {code: http.StatusTooManyRequests, isPlain: true},
+		"no leader":          {code: http.StatusInternalServerError, reason: metav1.StatusReasonServerTimeout, unanswered: true},
+		"unavailable":        {code: http.StatusServiceUnavailable, reason: metav1.StatusReasonServiceUnavailable, unanswered: true},
+		"no server is ready": {code: http.StatusServiceUnavailable, isPlain: true, unanswered: true},
+		"timeout":            {code: http.StatusGatewayTimeout, reason: metav1.StatusReasonTimeout, unanswered: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				requests++
+				w.Header().Set("Retry-After", "3")
+				if test.isPlain {
+					http.Error(w, "not now", test.code)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(test.code)
+				_, _ = io.WriteString(w, statusText(test.code, test.reason, 3))
+			}))
+			t.Cleanup(server.Close)
+			client, err := clientWithoutRepeats(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = prediction{policy: metav1.DeletePropagationBackground}.delete(t.Context(), client, configMap("a"))
+			if after, ok := apierrors.SuggestsClientDelay(err); !ok || after != 3 || requests != 1 {
+				t.Errorf("after %d requests: %v", requests, err)
+			}
+			if !test.isPlain && !strings.Contains(err.Error(), "not now") {
+				t.Errorf("the words of the server are lost: %v", err)
+			}
+			d := &unusedDeletion{clock: clocktesting.NewFakeClock(time.Unix(1000, 0)), target: configMap("a")}
+			refused, failed := d.refusal(err)
+			if refused == "" || failed != nil || (d.lost != nil) != test.unanswered || !d.again.Equal(time.Unix(1003, 0)) {
+				t.Errorf("%q, %v, asked again at %v; the object may be deleted: %v", refused, failed, d.again, d.lost)
+			}
+		})
 	}
 }

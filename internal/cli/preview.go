@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,12 +116,17 @@ list policies and webhooks, the preview says so, and the exit code does not coun
 		RunE:              func(c *cobra.Command, args []string) error { return previewDelete(c, f, args, s) },
 	}
 	f.add(c)
+	f.addOwn(c)
+	return c
+}
+
+// addOwn adds the flags that only a preview has.
+func (f *previewFlags) addOwn(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "text", "format: "+strings.Join(previewFormats(), ", "))
 	flags.StringVar(&f.address, "address", "", orReadUsage)
 	flags.BoolVar(&f.asks, "ask-server", false, "also ask the server, by a dry run of each DELETE")
 	completeWith(c, "output", previewFormats()...)
-	return c
 }
 
 // add adds the common flags of a deletion and its preview.
@@ -211,6 +217,8 @@ type prediction struct {
 	targets []*inventory.Object
 	policy  metav1.DeletionPropagation
 	report  preview.Report
+
+	patience time.Duration // how long to ask a server again that puts off the deletion; 0 to ask once
 }
 
 // check returns an error if flags and arguments do not name the objects of a deletion.
@@ -249,7 +257,7 @@ func (f *previewFlags) predict(ctx context.Context, args []string, s Streams) (p
 	})
 	printUnread(s.Err, outcome.Unread)
 	_, _ = io.WriteString(s.Err, outcome.Notes)
-	return prediction{outcome.Targets, policy, outcome.Report}, err
+	return prediction{targets: outcome.Targets, policy: policy, report: outcome.Report}, err
 }
 
 // deletionOrder returns the order of the flag; nil without the flag.

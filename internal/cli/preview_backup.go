@@ -190,6 +190,8 @@ func readBackup(file, keyFile string) (backup.Content, error) {
 	switch {
 	case err != nil:
 		return backup.Content{}, fmt.Errorf("%s: %w", file, err)
+	case len(opened.Kept) == 0 && len(opened.Lacks) > 0:
+		return backup.Content{}, fmt.Errorf("the backup %s has no objects: it is incomplete, and may lack: %s", file, inBrief(opened.Lacks))
 	case len(opened.Kept) == 0:
 		return backup.Content{}, fmt.Errorf("the backup %s has no objects", file)
 	}

@@ -10,12 +10,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/backup"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 	"github.com/coppice-dev/coppice/internal/testing/wireserver"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // A command replaces the backup of its own last attempt, and no other file.
@@ -169,6 +173,63 @@ func TestAcceptedLackOfABackup(t *testing.T) {
 	}
 }
 
+// vanishing is a server on which the ConfigMap a vanishes when its content is read.
+type vanishing struct{ *wireserver.Server }
+
+func (v vanishing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/configmaps/a") && !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
+		v.Remove("configmaps", "a")
+	}
+	v.Server.ServeHTTP(w, r)
+}
+
+// The undo of a backup without objects says what the backup lacks.
+func TestBackupWithoutObjectsSaysWhatItLacks(t *testing.T) {
+	for lack, want := range map[string]string{"": "has no objects", "secrets in namespace shop: no": "has no objects: it is incomplete, and may lack: secrets in namespace shop: no"} {
+		home := atHome(t)
+		key, _, err := keyfile.LoadOrMakeKey(filepath.Join(home, "key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var content backup.Content
+		if lack != "" {
+			content.Lacks = []string{lack}
+		}
+		text, err := backup.Seal(content, key, time.Unix(1, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(home, "it.backup")
+		if err := backup.Write(file, text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readBackup(file, filepath.Join(home, "key")); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// A backup lists an object that has vanished between the preview and its own read, also for a later undo.
+func TestVanishedObjectIsInTheReportOfTheUndo(t *testing.T) {
+	home := atHome(t)
+	cluster, _ := unlistedCluster(t, http.StatusOK)
+	server := httptest.NewServer(vanishing{cluster})
+	t.Cleanup(server.Close)
+	file, key := filepath.Join(home, "it.backup"), filepath.Join(home, "key")
+	got := runFully(t.Context(), "preview", "delete", "namespaces/shop", "--server", server.URL, "--backup", file, "--backup-key", key)
+	if got.code != ExitFailed || !strings.Contains(got.err, "1 object is not in the backup") {
+		t.Fatalf("exit code %d\n%s%s", got.code, got.out, got.err)
+	}
+	undone := runFully(t.Context(), "undo", file, "--dry-run", "-o", "json", "--server", server.URL, "--backup-key", key)
+	var report undo.Report
+	if err := json.Unmarshal([]byte(undone.out), &report); err != nil {
+		t.Fatalf("%v\n%s%s", err, undone.out, undone.err)
+	}
+	if len(report.Lacks) != 1 || report.Lacks[0] != "configmaps shop/a: it is gone since it was previewed" {
+		t.Errorf("the backup lacks %q", report.Lacks)
+	}
+}
+
 // The flag is for backups. Its errors name many resources briefly, and outages one by one.
 func TestAcceptedLackIsChecked(t *testing.T) {
 	for line, want := range map[string]string{
@@ -187,6 +248,10 @@ func TestAcceptedLackIsChecked(t *testing.T) {
 		unseen = append(unseen, preview.UnseenReport{Resource: fmt.Sprintf("r%d", n), Forbidden: n > 1, Says: fmt.Sprintf("r%d: no", n)})
 	}
 	err := acceptedLack{"r9"}.errOpen(unseen)
+	unaccepted := acceptedLack{"r0"}.errOpen([]preview.UnseenReport{{Resource: "r1", Says: "r1: no"}, {Says: "and 7 more"}})
+	if unaccepted == nil || !strings.Contains(unaccepted.Error(), "r1: no; and 7 more; ") || !strings.Contains(unaccepted.Error(), "--backup-without cannot accept") || strings.Contains(unaccepted.Error(), "--backup-without=") {
+		t.Error(unaccepted)
+	}
 	if err == nil || !strings.Contains(err.Error(), "r4: no; and 45 more; ") || !strings.Contains(err.Error(), "--backup-without=r9,r0,r1,forbidden;") {
 		t.Error(err)
 	}

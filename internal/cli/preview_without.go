@@ -53,16 +53,26 @@ func (l acceptedLack) errOpen(open []preview.UnseenReport) error {
 	if len(open) == 0 {
 		return nil
 	}
-	says := saysOf(open)
-	for n := range says {
-		says[n] = oneLineOf(says[n])
-	}
-	if more := len(says) - maxUnread; more > 0 {
-		says = append(says[:maxUnread], fmt.Sprintf("and %d more", more))
+	accept := "or accept a backup without their objects, with --backup-without=" + strings.Join(l.with(open), ",")
+	if slices.ContainsFunc(open, func(u preview.UnseenReport) bool { return u.Resource == "" && !u.Forbidden }) {
+		accept = "--backup-without cannot accept that so many do not answer" // the preview does not name the rest
 	}
 	return fmt.Errorf("the backup may lack objects that the deletion removes, because these resources cannot be read: %s; "+
-		"get the right to list them, or repair the API that does not answer; or accept a backup without their objects, with --backup-without=%s; "+
-		"then preview the deletion again, into another file", strings.Join(says, "; "), strings.Join(l.with(open), ","))
+		"get the right to list them, or repair the API that does not answer; %s; then preview the deletion again, into another file",
+		inBrief(saysOf(open)), accept)
+}
+
+// inBrief returns lines as one, up to a bound.
+func inBrief(lines []string) string {
+	brief := make([]string, 0, maxUnread+1)
+	for n, line := range lines {
+		if n == maxUnread {
+			brief = append(brief, fmt.Sprintf("and %d more", len(lines)-n))
+			break
+		}
+		brief = append(brief, oneLineOf(line))
+	}
+	return strings.Join(brief, "; ")
 }
 
 // with returns the value of the flag that also accepts some resources.

@@ -10,8 +10,12 @@ import (
 	"time"
 )
 
-// answeredWithin bounds the time in which a client must read a part of an answer. Answers about objects have shorter bounds.
-const answeredWithin = 2 * time.Minute
+const (
+	// answeredWithin bounds the time in which a client must read a part of an answer. Answers about objects have shorter bounds.
+	answeredWithin = 2 * time.Minute
+	// answeredInAll bounds the time in which a client must read an answer that is no stream, since its first part.
+	answeredInAll = 10 * time.Minute
+)
 
 // serveOn returns a function that serves until its context ends. It has no http.Server.WriteTimeout, which begins with the
 // request: a call of an agent may take longer, and a stream has no end.
@@ -41,14 +45,25 @@ func boundingWrites(next http.Handler) http.Handler {
 type boundedWriter struct {
 	http.ResponseWriter
 
-	hasOwn bool
+	hasOwn   bool
+	isStream bool      // the handler has flushed a part
+	began    time.Time // when the first part was written
 }
 
 // begin sets the deadline of the next write. The server lifts it before the next request.
 func (w *boundedWriter) begin() {
-	if !w.hasOwn {
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answeredWithin))
+	if w.hasOwn {
+		return
 	}
+	now := time.Now()
+	if w.began.IsZero() {
+		w.began = now
+	}
+	deadline := now.Add(answeredWithin)
+	if last := w.began.Add(answeredInAll); !w.isStream && last.Before(deadline) {
+		deadline = last
+	}
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline)
 }
 
 // Write implements http.ResponseWriter.
@@ -59,6 +74,7 @@ func (w *boundedWriter) Write(text []byte) (int, error) {
 
 // FlushError flushes for an http.ResponseController.
 func (w *boundedWriter) FlushError() error {
+	w.isStream = true
 	w.begin()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }

@@ -178,6 +178,52 @@ func TestUnreadAnswersEnd(t *testing.T) {
 	}
 }
 
+// The server ends the answer to a client that reads a little of it every minute, unless the answer is a stream.
+func TestAnswersThatAreReadSlowlyEnd(t *testing.T) {
+	for name, flushes := range map[string]bool{"an answer": false, "a stream": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const parts, size = 20, 16 << 10
+				listener := pipes.Listen()
+				ctx, stop := context.WithCancel(t.Context())
+				served := make(chan error, 1)
+				go func() {
+					served <- serveOn(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						for range parts {
+							_, _ = w.Write(make([]byte, size))
+							if flushes {
+								_ = http.NewResponseController(w).Flush()
+							}
+						}
+					}))(ctx)
+				}()
+				client, server := net.Pipe()
+				if err := listener.Connect(t.Context(), server); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				read, err := 0, error(nil)
+				for part := make([]byte, size); err == nil; {
+					time.Sleep(answeredWithin / 3) // a part takes two of these
+					var n int
+					n, err = io.ReadFull(client, part)
+					read += n
+				}
+				if isWhole := read > parts*size; isWhole != flushes || !flushes && time.Since(began) > answeredInAll+answeredWithin {
+					t.Errorf("the client got %d bytes in %s, %v", read, time.Since(began), err)
+				}
+				stop()
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // closing is a connection that reports its end.
 type closing struct {
 	net.Conn

@@ -50,15 +50,10 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 		if !lacks {
 			return nil
 		}
-		writing, cancel, err := forWrite(ctx)
-		if err != nil {
-			return err
-		}
-		defer cancel()
-		written, err := objects.Patch(writing, there.GetName(), types.MergePatchType, patchOf(there, map[string]any{"metadata": map[string]any{"ownerReferences": owners}}), metav1.PatchOptions{FieldManager: fieldManager})
+		linked, err := patch(ctx, objects, there.GetName(), patchOf(there, map[string]any{"metadata": map[string]any{"ownerReferences": owners}}))
 		if err == nil {
 			r.mu.Lock()
-			r.plan.Linked(s, written.GetOwnerReferences())
+			r.plan.Linked(s, linked.GetOwnerReferences())
 			r.mu.Unlock()
 		}
 		return err
@@ -94,12 +89,7 @@ func (r *Run) linkVolume(ctx context.Context, name string) error {
 			return nil
 		}
 		ref := map[string]any{"uid": uid, "resourceVersion": nil}
-		writing, cancel, err := forWrite(ctx)
-		if err != nil {
-			return err
-		}
-		defer cancel()
-		_, err = volumes.Patch(writing, name, types.MergePatchType, patchOf(there, map[string]any{"spec": map[string]any{"claimRef": ref}}), metav1.PatchOptions{FieldManager: fieldManager})
+		_, err = patch(ctx, volumes, name, patchOf(there, map[string]any{"spec": map[string]any{"claimRef": ref}}))
 		return err
 	})
 	if err != nil && !isInterrupted(ctx, err) {
@@ -130,7 +120,7 @@ func (r *Run) writeStatus(ctx context.Context, s *undo.Step, objects dynamic.Res
 	}
 	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID}, "status": status})
 	if err == nil {
-		err = patchStatus(ctx, s, text, objects)
+		_, err = patch(ctx, objects, s.Place().Name, text, "status")
 	}
 	if err != nil && !refusal.ServerAnswers(err, apierrors.IsNotFound) && !isInterrupted(ctx, err) {
 		r.mu.Lock()
@@ -140,14 +130,11 @@ func (r *Run) writeStatus(ctx context.Context, s *undo.Step, objects dynamic.Res
 	return ctx.Err()
 }
 
-func patchStatus(ctx context.Context, s *undo.Step, patch []byte, objects dynamic.ResourceInterface) error {
-	writing, cancel, err := forWrite(ctx)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	_, err = objects.Patch(writing, s.Place().Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
-	return err
+// patch writes a merge patch to an object, or to a subresource.
+func patch(ctx context.Context, objects dynamic.ResourceInterface, name string, text []byte, subresource ...string) (*unstructured.Unstructured, error) {
+	return written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
+		return objects.Patch(writing, name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
+	})
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

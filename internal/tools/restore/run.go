@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// servedWithin is how long a server may take to serve the kind of a new definition, or to allow objects in a new
-	// namespace.
+	// servedWithin is how long a server may take to serve the kind of a new definition, to allow objects in a new
+	// namespace, or to be busy.
 	servedWithin = 30 * time.Second
 	firstRetry   = 20 * time.Millisecond
 	maxRetry     = time.Second
@@ -97,7 +97,9 @@ func (r *Run) create(ctx context.Context, s *undo.Step) error {
 		return nil
 	}
 	objects := r.objects(s)
-	made, err := createServed(ctx, objects, o)
+	made, err := written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
+		return objects.Create(writing, o, metav1.CreateOptions{FieldManager: fieldManager})
+	})
 	switch {
 	case err == nil: // also after the end of ctx: the report and the journal have every object that exists
 		r.mu.Lock()
@@ -130,32 +132,19 @@ func (r *Run) failed(s *undo.Step, why string) {
 	r.plan.Failed(s, why)
 }
 
-// createServed creates an object. The server may not serve a new kind yet. A request that was sent is not cancelled:
-// the next undo would not recognize an object whose answer was lost.
-func createServed(ctx context.Context, objects dynamic.ResourceInterface, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, servedWithin)
-	defer cancel()
-	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
-		made, err := create(ctx, objects, o)
-		if !isLater(err) {
-			return made, err
+// written makes a write that the server may put off: it is busy, or does not serve a new kind yet. A request that was sent is
+// not cancelled: the next undo would not recognize an object whose answer was lost.
+func written(ctx context.Context, write func(context.Context) (*unstructured.Unstructured, error)) (o *unstructured.Unstructured, err error) {
+	err = Repeat(ctx, servedWithin, isLater, func() error {
+		writing, cancel, err := forWrite(ctx)
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(wait): //nolint:forbidigo // nothing depends on the exact delay
-		}
-	}
-}
-
-// create makes one attempt to create an object.
-func create(ctx context.Context, objects dynamic.ResourceInterface, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	writing, cancel, err := forWrite(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer cancel()
-	return objects.Create(writing, o, metav1.CreateOptions{FieldManager: fieldManager})
+		defer cancel()
+		o, err = write(writing)
+		return err
+	})
+	return o, err
 }
 
 // forWrite returns a context for one write, unless ctx has ended. It does not end with ctx: the server may have made a
@@ -173,14 +162,23 @@ func isInterrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, ctx.Err())
 }
 
-// isLater reports whether the same request may succeed soon.
+// isLater reports whether the same creation may succeed soon. An answer in doubt counts only if the server asks to repeat the
+// request: a creation that was made after all occupies the name.
 func isLater(err error) bool {
-	if _, refused := refusal.Of(err); refused {
+	if !IsPutOff(err) {
+		return isUnserved(err)
+	}
+	return Delay(err) > 0 || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)
+}
+
+// isUnserved reports whether the server does not serve the kind, yet.
+func isUnserved(err error) bool {
+	var answer apierrors.APIStatus
+	if _, refused := refusal.Of(err); refused || !apierrors.IsNotFound(err) || !errors.As(err, &answer) {
 		return false
 	}
-	var status apierrors.APIStatus
-	isUnserved := apierrors.IsNotFound(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
-	return isUnserved || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)
+	details := answer.Status().Details
+	return details == nil || details.Name == ""
 }
 
 // readExisting reads the object that has taken the place of another in the meantime.
@@ -218,12 +216,9 @@ func (r *Run) restoreAccount(ctx context.Context, s *undo.Step, objects dynamic.
 		}
 		o.SetUID(there.GetUID())
 		o.SetResourceVersion(there.GetResourceVersion())
-		writing, cancel, err := forWrite(ctx)
-		if err != nil {
-			return err
-		}
-		defer cancel()
-		_, err = objects.Update(writing, o, metav1.UpdateOptions{FieldManager: fieldManager})
+		_, err = written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
+			return objects.Update(writing, o, metav1.UpdateOptions{FieldManager: fieldManager})
+		})
 		return err
 	})
 	if err != nil && !isInterrupted(ctx, err) {

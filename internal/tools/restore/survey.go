@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -46,7 +47,7 @@ type Server struct {
 // NewServer returns a server without the client-side rate limits of the configuration: a user waits for the result,
 // and the server has limits of its own. journal has the objects that were recreated before; it may be nil.
 func NewServer(config *rest.Config, journal *Journal) (*Server, error) {
-	config = rest.CopyConfig(config)
+	config = Unrepeated(config)
 	config.QPS = -1
 	config.WarningHandlerWithContext = rest.NoWarnings{} // the user has seen the warnings when the objects were created
 	config.UserAgent = "coppice-undo"
@@ -117,7 +118,10 @@ func (s *Server) Survey(ctx context.Context, kept []undo.Kept) (undo.Cluster, er
 	survey := &survey{server: s, found: undo.Cluster{
 		Kinds: kinds, Existing: map[undo.Place]undo.Existing{}, Unread: map[undo.Place]string{}, UnreadGroups: unread,
 	}}
-	return survey.found, survey.read(ctx, undo.Places(kept, kinds))
+	if err := survey.read(ctx, undo.Places(kept, kinds)); err != nil {
+		return undo.Cluster{}, err
+	}
+	return survey.found, survey.readWhole(ctx, survey.found.OtherClaims(kept))
 }
 
 type survey struct {
@@ -173,6 +177,35 @@ func (s *survey) get(ctx context.Context, objects metadata.ResourceInterface, p 
 		return nil
 	}
 	return s.failed(ctx, map[string]undo.Place{p.Name: p}, "get", err)
+}
+
+// readWhole reads objects whole that exist: metadata does not have the volumes of claims. An object that cannot be read counts
+// as unread.
+func (s *survey) readWhole(ctx context.Context, places []undo.Place) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, p := range places {
+		objects := s.server.dynamic.Resource(s.found.Kinds[p.Kind].Resource).Namespace(p.Namespace)
+		group.Go(func() error {
+			o, err := objects.Get(ctx, p.Name, metav1.GetOptions{})
+			if err == nil {
+				s.add(p, o)
+				return nil
+			}
+			s.forget(p)
+			return s.failed(ctx, map[string]undo.Place{p.Name: p}, "get", err)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("read the existing objects: %w", err)
+	}
+	return nil
+}
+
+func (s *survey) forget(p undo.Place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.found.Existing, p)
 }
 
 func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, names map[string]undo.Place) error {
@@ -232,8 +265,12 @@ func mayNot(verb string, resource schema.GroupVersionResource) string {
 
 // existing describes an object. Its former UID is from the journal, because anyone may have written the annotation.
 func (s *Server) existing(o metav1.Object) undo.Existing {
-	return undo.Existing{
+	e := undo.Existing{
 		UID: o.GetUID(), UndoneFrom: s.journal.From(o.GetUID()),
 		Terminating: o.GetDeletionTimestamp() != nil, Owners: o.GetOwnerReferences(),
 	}
+	if whole, isWhole := o.(*unstructured.Unstructured); isWhole {
+		e.VolumeName, _, _ = unstructured.NestedString(whole.Object, "spec", "volumeName")
+	}
+	return e
 }

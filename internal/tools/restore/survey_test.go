@@ -8,8 +8,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	fakediscovery "k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coppice-dev/coppice/internal/tools/undo"
@@ -102,6 +105,60 @@ func TestDenialIsReportedWhateverItsCode(t *testing.T) {
 			step := plan.Steps[0]
 			if err := run.writeStatus(t.Context(), step, run.objects(step)); err != nil || len(step.Notes) != 1 {
 				t.Errorf("the status: %v, %q", err, step.Notes)
+			}
+		})
+	}
+}
+
+// R29: a claim that only --relink accepts is read whole, because its metadata does not have its volume. If that fails, the
+// claim counts as unread, so that it gets no volume.
+func TestR29_OtherClaimsAreReadWhole(t *testing.T) {
+	claims := schema.GroupResource{Resource: "persistentvolumeclaims"}
+	whole := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{"namespace": "shop", "name": "c", "uid": "other"}, "spec": map[string]any{"volumeName": "w"},
+	}}
+	for name, test := range map[string]struct {
+		uid     types.UID // of the present claim
+		answer  error
+		volume  string // in the survey
+		unread  string
+		isThere bool
+	}{
+		"another":            {uid: "other", volume: "w", isThere: true},
+		"another, forbidden": {uid: "other", answer: apierrors.NewForbidden(claims, "c", errors.New("no")), unread: "you may not get persistentvolumeclaims"},
+		"another, gone now":  {uid: "other", answer: apierrors.NewNotFound(claims, "c")},
+		"the same":           {uid: "former", isThere: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, dynamic, metadata := serverOf(t)
+			server.discovery = &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{{
+				GroupVersion: "v1", APIResources: []metav1.APIResource{
+					{Name: "persistentvolumeclaims", Kind: "PersistentVolumeClaim", Namespaced: true}, {Name: "persistentvolumes", Kind: "PersistentVolume"}, {Name: "namespaces", Kind: "Namespace"},
+				},
+			}}}}
+			metadata.PrependReactor("get", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "c", UID: test.uid}}, nil
+			})
+			dynamic.PrependReactor("get", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, whole, test.answer
+			})
+			volume := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "v1", "kind": "PersistentVolume", "metadata": map[string]any{"name": "v", "uid": "v"},
+				"spec": map[string]any{"persistentVolumeReclaimPolicy": "Delete", "claimRef": map[string]any{"namespace": "shop", "name": "c", "uid": "former"}},
+			}}
+			kept := []undo.Kept{{Resource: schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}, Object: volume}}
+			found, err := server.Survey(t.Context(), kept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			place := undo.Place{Kind: schema.GroupKind{Kind: "PersistentVolumeClaim"}, Namespace: "shop", Name: "c"}
+			existing, isThere := found.Existing[place]
+			if isThere != test.isThere || existing.VolumeName != test.volume || found.Unread[place] != test.unread {
+				t.Errorf("%+v, %t, unread because %q", existing, isThere, found.Unread[place])
+			}
+			report := undo.New(kept, found, undo.Options{Relink: true}).Report()
+			if isMade := report.Objects[0].Outcome == undo.Made; isMade != (test.uid == "former") {
+				t.Errorf("%s", report)
 			}
 		})
 	}

@@ -50,10 +50,11 @@ func (p *Plan) Linked(s *Step, owners []metav1.OwnerReference) { s.has = owners 
 func (p *Plan) Volumes() []string {
 	var all []string
 	for _, s := range p.Steps {
-		if now := p.present[s.kept.UID()]; volumeOf(s.kept) != "" && now != "" && now != s.kept.UID() {
+		if now := p.claimNow(s.kept.UID(), volumeOf(s.kept)); volumeOf(s.kept) != "" && now != "" && now != s.kept.UID() {
 			all = append(all, volumeOf(s.kept))
 		}
-		if bound := p.boundBefore(s); bound != "" && p.present[bound] != "" && p.present[bound] != bound {
+		bound := p.boundBefore(s)
+		if now := p.claimNow(bound, s.place.Name); bound != "" && now != "" && now != bound {
 			all = append(all, s.place.Name)
 		}
 	}
@@ -75,16 +76,17 @@ func (p *Plan) boundBefore(s *Step) types.UID {
 // present UID must be the old claim's, or empty if the claim is among the kept objects.
 func (p *Plan) Claim(volume *unstructured.Unstructured) (types.UID, bool) {
 	place, has := claimed(volume)
-	if s := p.claimOf(volume, ""); s != nil && p.present[s.kept.UID()] != "" { // its present UID decides below
-		now := p.present[s.kept.UID()]
-		return now, has == "" || has == s.kept.UID() && has != now
+	if s := p.claimOf(volume, ""); s != nil {
+		if now := p.claimNow(s.kept.UID(), volume.GetName()); now != "" {
+			return now, has == "" || has == s.kept.UID() && has != now
+		}
 	}
 	s := p.at[Place{Kind: volumeKind, Name: volume.GetName()}]
 	if s == nil || p.boundBefore(s) == "" {
 		return "", false
 	}
 	claim, bound := claimed(s.kept.Object)
-	now := p.present[bound]
+	now := p.claimNow(bound, volume.GetName())
 	return now, now != "" && claim == place && has == bound && has != now
 }
 

@@ -24,6 +24,9 @@ func (p *Plan) Object(s *Step, hasStatus bool) (*unstructured.Unstructured, stri
 	if why := p.claimMissing(s); why != "" {
 		return nil, why
 	}
+	if s.place.Kind == volumeKind && p.isReleased(s) { // another claim may have taken the name since the plan
+		p.noteReleased(s)
+	}
 	o := s.kept.Object.DeepCopy()
 	metadata, _ := o.Object["metadata"].(map[string]any)
 	for _, field := range []string{
@@ -132,8 +135,8 @@ func (p *Plan) cleanVolume(o *unstructured.Unstructured) {
 	if claim != nil {
 		uid = claim.kept.UID()
 	}
-	now := p.present[uid]
-	if now == "" && (claim == nil || claim.Outcome == LeftOut) {
+	now := p.claimNow(uid, o.GetName())
+	if p.isWithout(claim, uid, o.GetName()) {
 		now = uid
 	}
 	if now != "" && place.Name != "" {
@@ -164,6 +167,41 @@ func (p *Plan) claimOfKept(s *Step) *Step {
 	return p.claimOf(s.kept.Object, bound)
 }
 
+// claimNow returns the present UID of a claim, by its former UID, for a volume. It is empty for a claim that only --relink has
+// accepted, and that is bound to another volume: the controller of volumes would take this one for superfluous.
+func (p *Plan) claimNow(former types.UID, volume string) types.UID {
+	if p.otherVolume(former, volume) != "" {
+		return ""
+	}
+	return p.present[former]
+}
+
+// otherVolume returns the volume to which the claim is bound that --relink has accepted for a former one, unless it is this
+// volume; empty for none.
+func (p *Plan) otherVolume(former types.UID, volume string) string {
+	name := p.relinked[p.present[former]]
+	if name == volume {
+		return ""
+	}
+	return name
+}
+
+// isWithout reports whether a volume is created for no claim, not even a later one: its claim by the former UID. claim is its
+// step, or nil if it is not among the kept objects.
+func (p *Plan) isWithout(claim *Step, former types.UID, volume string) bool {
+	isGivenUp := claim == nil || claim.Outcome == LeftOut || p.otherVolume(former, volume) != ""
+	return isGivenUp && former != "" && p.claimNow(former, volume) == ""
+}
+
+// formerClaim returns the UID of the claim of a kept volume; empty if it had none.
+func (p *Plan) formerClaim(s *Step) types.UID {
+	if claim := p.claimOfKept(s); claim != nil {
+		return claim.kept.UID()
+	}
+	_, bound := claimed(s.kept.Object)
+	return bound
+}
+
 // findClaims finds the claims of volumes that are not among the kept objects, and exist or could not be read.
 func (p *Plan) findClaims(cluster Cluster) {
 	for _, s := range p.Steps {
@@ -174,8 +212,11 @@ func (p *Plan) findClaims(cluster Cluster) {
 		e, there := cluster.Existing[place]
 		switch why := cluster.unread(place); {
 		case bound == "":
-		case there && !e.Terminating && (e.UID == bound || e.UndoneFrom == bound || p.options.Relink):
+		case there && !e.Terminating && (e.UID == bound || e.UndoneFrom == bound):
 			p.is(bound, e.UID, claimKind)
+		case there && !e.Terminating && p.options.Relink:
+			p.is(bound, e.UID, claimKind)
+			p.relinked[e.UID] = e.VolumeName
 		case !there && why != "":
 			p.unreadClaims[bound] = why
 		}
@@ -184,9 +225,7 @@ func (p *Plan) findClaims(cluster Cluster) {
 
 // isReleased reports whether a volume is created without a claim that it was bound to.
 func (p *Plan) isReleased(s *Step) bool {
-	_, bound := claimed(s.kept.Object)
-	claim := p.claimOfKept(s)
-	return bound != "" && p.present[bound] == "" && (claim == nil || claim.Outcome == LeftOut)
+	return p.isWithout(p.claimOfKept(s), p.formerClaim(s), s.place.Name)
 }
 
 // claimUnread returns the reason why it is unknown whether the claim of a volume exists; empty if it is known.
@@ -235,6 +274,9 @@ func (p *Plan) lostWithoutClaim(s *Step) string {
 	}
 	place, _ := claimed(s.kept.Object)
 	lost := "its storage would be lost by its reclaim policy " + policy
+	if other := p.otherVolume(p.formerClaim(s), s.place.Name); other != "" {
+		return "its claim " + place.Namespace + "/" + place.Name + " is not restored, and " + lost + ": the present claim is bound to volume " + other + "; if you do not need that one, delete the claim, and undo the deletion of both"
+	}
 	if why := p.claimUnread(s); why != "" {
 		return "its claim " + place.Namespace + "/" + place.Name + " could not be read (" + why + "), and without the claim " + lost + ": run the same undo again once the claim can be read"
 	}
@@ -245,6 +287,10 @@ func (p *Plan) lostWithoutClaim(s *Step) string {
 func (p *Plan) noteReleased(s *Step) {
 	place, _ := claimed(s.kept.Object)
 	claim := "its claim " + place.Namespace + "/" + place.Name
+	if other := p.otherVolume(p.formerClaim(s), s.place.Name); other != "" {
+		s.note(claim + " is not restored, and the present one is bound to volume " + other + ": no claim gets this volume until you remove its spec.claimRef")
+		return
+	}
 	if why := p.claimUnread(s); why != "" {
 		s.note(claim + " could not be read (" + why + "): if an undo has created the claim again, run the same undo again once the claim can be read")
 		return

@@ -93,6 +93,9 @@ type Plan struct {
 	// unreadClaims maps a claim of a kept volume, which is not among the kept objects, to the reason why it is unknown
 	// whether it exists.
 	unreadClaims map[types.UID]string
+	// relinked maps the claims, by their present UIDs, that only --relink has accepted for former ones to the volumes to which
+	// they are bound; empty for none.
+	relinked map[types.UID]string
 }
 
 // New plans to recreate objects in a cluster.
@@ -101,6 +104,7 @@ func New(kept []Kept, cluster Cluster, options Options) *Plan {
 		options: options, steps: make(map[types.UID]*Step, len(kept)), at: make(map[Place]*Step, len(kept)),
 		present: map[types.UID]types.UID{}, missingOwners: map[types.UID]string{}, unreadClaims: map[types.UID]string{},
 		remade: map[types.UID]schema.GroupKind{}, claimed: map[types.UID]schema.GroupKind{},
+		relinked: map[types.UID]string{},
 	}
 	for n := range kept {
 		s := &Step{Outcome: Made, kept: &kept[n], place: kept[n].Place()}
@@ -275,6 +279,7 @@ func (p *Plan) Found(s *Step, e Existing) {
 		if !p.options.Relink {
 			return
 		}
+		p.relinked[e.UID] = e.VolumeName
 	}
 	s.UID, s.has = e.UID, e.Owners
 	p.is(old, e.UID, s.place.Kind)

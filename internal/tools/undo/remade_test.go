@@ -1,6 +1,7 @@
 package undo
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Anyone may write a controller reference. An object whose controller reference names a recreated object does not
@@ -102,17 +104,23 @@ func TestR29_VolumeWithoutItsClaimIsForNobody(t *testing.T) {
 		relink   bool
 		uid      string // in the claimRef; empty if the volume is not created
 	}{
-		"Retain":                             {policy: "Retain", uid: "c"},
-		"Delete":                             {policy: "Delete"},
-		"Recycle":                            {policy: "Recycle"},
-		"Retain, the claim is left out":      {policy: "Retain", claim: leftOut, uid: "c"},
-		"Delete, the claim is left out":      {policy: "Delete", claim: leftOut},
-		"Delete, the claim exists":           {policy: "Delete", existing: []string{"PersistentVolumeClaim c c"}, uid: "c"},
-		"Delete, the claim was undone":       {policy: "Delete", existing: []string{"PersistentVolumeClaim c c-1 from=c"}, uid: "c-1"},
-		"Retain, another claim":              {policy: "Retain", existing: []string{"PersistentVolumeClaim c impostor"}, uid: "c"},
-		"Delete, another claim":              {policy: "Delete", existing: []string{"PersistentVolumeClaim c impostor"}},
-		"Delete, another claim, --relink":    {policy: "Delete", existing: []string{"PersistentVolumeClaim c chosen"}, relink: true, uid: "chosen"},
-		"Delete, the claim is being deleted": {policy: "Delete", existing: []string{"PersistentVolumeClaim c c terminating"}},
+		"Retain":                                                {policy: "Retain", uid: "c"},
+		"Delete":                                                {policy: "Delete"},
+		"Recycle":                                               {policy: "Recycle"},
+		"Retain, the claim is left out":                         {policy: "Retain", claim: leftOut, uid: "c"},
+		"Delete, the claim is left out":                         {policy: "Delete", claim: leftOut},
+		"Delete, the claim exists":                              {policy: "Delete", existing: []string{"PersistentVolumeClaim c c"}, uid: "c"},
+		"Delete, the claim was undone":                          {policy: "Delete", existing: []string{"PersistentVolumeClaim c c-1 from=c"}, uid: "c-1"},
+		"Retain, another claim":                                 {policy: "Retain", existing: []string{"PersistentVolumeClaim c impostor"}, uid: "c"},
+		"Delete, another claim":                                 {policy: "Delete", existing: []string{"PersistentVolumeClaim c impostor"}},
+		"Delete, another claim, --relink":                       {policy: "Delete", existing: []string{"PersistentVolumeClaim c chosen"}, relink: true, uid: "chosen"},
+		"Delete, bound to it, --relink":                         {policy: "Delete", existing: []string{"PersistentVolumeClaim c chosen bound=v"}, relink: true, uid: "chosen"},
+		"Delete, bound to another volume, --relink":             {policy: "Delete", existing: []string{"PersistentVolumeClaim c chosen bound=w"}, relink: true},
+		"Retain, bound to another volume, --relink":             {policy: "Retain", existing: []string{"PersistentVolumeClaim c chosen bound=w"}, relink: true, uid: "c"},
+		"Delete, kept claim, --relink":                          {policy: "Delete", claim: "PersistentVolumeClaim c", existing: []string{"PersistentVolumeClaim c chosen"}, relink: true, uid: "chosen"},
+		"Delete, kept claim, bound to another volume, --relink": {policy: "Delete", claim: "PersistentVolumeClaim c", existing: []string{"PersistentVolumeClaim c chosen bound=w"}, relink: true},
+		"Retain, kept claim, bound to another volume, --relink": {policy: "Retain", claim: "PersistentVolumeClaim c", existing: []string{"PersistentVolumeClaim c chosen bound=w"}, relink: true, uid: "c"},
+		"Delete, the claim is being deleted":                    {policy: "Delete", existing: []string{"PersistentVolumeClaim c c terminating"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := []string{"PersistentVolume v"}
@@ -209,16 +217,19 @@ func TestR29_VolumeOfUnreadClaimIsLinkedLater(t *testing.T) {
 		now    map[string]any // the claimRef of the volume
 		uid    string         // that it gets; empty for no change
 	}{
-		"created again":           {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, uid: "c-2"},
-		"linked before":           {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c-2"}},
-		"given to another claim":  {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "d", "uid": "d"}},
-		"moved to another name":   {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "d", "uid": "c"}},
-		"released by a user":      {claim: "c-2 from=c"},
-		"open to the name":        {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c"}},
-		"never deleted":           {claim: "c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
-		"another claim":           {claim: "impostor", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
-		"another claim, --relink": {claim: "chosen", relink: true, now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, uid: "chosen"},
-		"created, being deleted":  {claim: "c-2 from=c terminating", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
+		"created again":                     {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, uid: "c-2"},
+		"linked before":                     {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c-2"}},
+		"given to another claim":            {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "d", "uid": "d"}},
+		"moved to another name":             {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "d", "uid": "c"}},
+		"released by a user":                {claim: "c-2 from=c"},
+		"open to the name":                  {claim: "c-2 from=c", now: map[string]any{"namespace": "shop", "name": "c"}},
+		"never deleted":                     {claim: "c", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
+		"another claim":                     {claim: "impostor", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
+		"another claim, --relink":           {claim: "chosen", relink: true, now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, uid: "chosen"},
+		"bound to it, --relink":             {claim: "chosen bound=v", relink: true, now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, uid: "chosen"},
+		"bound to another volume, --relink": {claim: "chosen bound=w", relink: true, now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
+		"bound before the undo":             {claim: "c-2 from=c bound=v", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}, uid: "c-2"},
+		"created, being deleted":            {claim: "c-2 from=c terminating", now: map[string]any{"namespace": "shop", "name": "c", "uid": "c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept := keptAll("PersistentVolume v")
@@ -237,10 +248,52 @@ func TestR29_VolumeOfUnreadClaimIsLinkedLater(t *testing.T) {
 			if test.uid != "" && !slices.Equal(p.Volumes(), []string{"v"}) {
 				t.Errorf("the volumes to write are %q", p.Volumes())
 			}
+			if strings.Contains(test.claim, "bound=w") && len(p.Volumes()) > 0 {
+				t.Errorf("the claim is bound to another volume, and the volumes to write are %q", p.Volumes())
+			}
 			p.VolumeFailed("v", "no right")
 			if !slices.Contains(p.steps["v"].Notes, "it is still reserved for the old UID of the claim: no right") {
 				t.Errorf("%q", tells(p))
 			}
 		})
+	}
+}
+
+// R29: with --relink, a claim that took the name does not get a volume that was not deleted, if the claim is bound to another
+// one: the controller of volumes would delete the former volume. The same if it took the name after the plan.
+func TestR29_ClaimOfAnotherVolumeGetsNoVolume(t *testing.T) {
+	claimRef := map[string]any{"namespace": "shop", "name": "c", "uid": "c"}
+	for volume, want := range map[string]types.UID{"": "chosen", "v": "chosen", "w": ""} {
+		kept := keptAll("PersistentVolumeClaim c")
+		kept[0].Object.Object["spec"] = map[string]any{"volumeName": "v"}
+		there := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "v", "uid": "v"}, "spec": map[string]any{"claimRef": claimRef}}}
+		p := New(kept, clusterOf("PersistentVolume v v", "PersistentVolumeClaim c chosen bound="+volume), Options{Relink: true})
+		if uid, differs := p.Claim(there); uid != want || differs != (want != "") || (len(p.Volumes()) > 0) != differs {
+			t.Errorf("the claim of volume %q: the volume v gets %q, %t; to write: %q", volume, uid, differs, p.Volumes())
+		}
+		kept = append(kept, keptAll("PersistentVolume v")...)
+		kept[1].Object.Object["spec"] = map[string]any{"claimRef": claimRef, "persistentVolumeReclaimPolicy": "Retain"}
+		p = New(kept, clusterOf(), Options{Relink: true})
+		p.Found(p.steps["c"], Existing{UID: "chosen", VolumeName: volume})
+		o, why := p.Object(p.steps["v"], true)
+		uid, _, _ := unstructured.NestedString(o.Object, "spec", "claimRef", "uid")
+		isNoted := strings.Contains(strings.Join(p.steps["v"].Notes, " "), "the present one is bound to volume w")
+		if why != "" || types.UID(uid) != cmp.Or(want, "c") || isNoted != (want == "") {
+			t.Errorf("the claim of volume %q took the name meanwhile: v is for %q, %s; %q", volume, uid, why, tells(p))
+		}
+	}
+}
+
+// R29: the plan needs the volumes of claims that only --relink accepts, and of no others.
+func TestR29_VolumesOfOtherClaimsAreRead(t *testing.T) {
+	kept := keptAll("PersistentVolume v", "PersistentVolumeClaim c", "PersistentVolumeClaim d", "ConfigMap x")
+	kept[0].Object.Object["spec"] = map[string]any{"claimRef": map[string]any{"namespace": "shop", "name": "e", "uid": "e"}}
+	for line, want := range map[string]bool{
+		"PersistentVolumeClaim c other": true, "PersistentVolumeClaim e other": true, "PersistentVolumeClaim c c": false, "PersistentVolumeClaim e e-2 from=e": false,
+		"PersistentVolumeClaim f other": false, "ConfigMap x other": false,
+	} {
+		if got := clusterOf(line).OtherClaims(kept); (len(got) == 1) != want {
+			t.Errorf("%s: %v", line, got)
+		}
 	}
 }

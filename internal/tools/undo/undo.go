@@ -100,6 +100,8 @@ type Existing struct {
 	UndoneFrom  types.UID // by the caller's journal, not by Annotation
 	Terminating bool
 	Owners      []metav1.OwnerReference
+	// VolumeName is the volume to which a claim is bound. Only the claims of Cluster.OtherClaims need it.
+	VolumeName string
 }
 
 // Kind is the discovery information about a kind.
@@ -118,6 +120,23 @@ type Cluster struct {
 	Unread map[Place]string
 	// UnreadGroups maps the API groups whose kinds could not be read to the reason.
 	UnreadGroups map[string]string
+}
+
+// OtherClaims returns the places of claims that exist, and that only Options.Relink takes for the claims of kept volumes, or for
+// kept claims.
+func (c Cluster) OtherClaims(kept []Kept) []Place {
+	all := map[Place]bool{}
+	for n := range kept {
+		place, former := kept[n].Place(), kept[n].UID()
+		if place.Kind == volumeKind {
+			place, former = claimed(kept[n].Object)
+		}
+		e, there := c.Existing[place]
+		if place.Kind == claimKind && there && e.UID != former && e.UndoneFrom != former {
+			all[place] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(all), Place.compare)
 }
 
 // unread returns the reason why it is unknown whether an object is at a place; empty if it is known.

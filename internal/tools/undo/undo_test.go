@@ -56,6 +56,8 @@ func clusterOf(existing ...string) Cluster {
 				e.UndoneFrom = types.UID(from)
 			} else if by, ok := strings.CutPrefix(word, "by="); ok {
 				e.Owners = []metav1.OwnerReference{{UID: types.UID(by), Controller: new(true)}}
+			} else if volume, ok := strings.CutPrefix(word, "bound="); ok {
+				e.VolumeName = volume
 			} else {
 				e.Terminating = word == "terminating"
 			}
