@@ -362,9 +362,11 @@ func TestReportOnAPodThatHasChanged(t *testing.T) {
 }
 
 // TestForbiddenPods checks that Forbidden about a pod that is not on the node any more counts as NotFound, and about
-// another pod as a failure.
+// another pod as a failure; so does the denial of a webhook, whatever its code.
 func TestForbiddenPods(t *testing.T) {
 	refusal := apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("it is not bound to the node"))
+	denial := apierrors.NewNotFound(corev1.Resource("pods"), "p")
+	denial.ErrStatus.Message = `admission webhook "keep.example.com" denied the request: no`
 	remove := func(h *host, name string) error {
 		if err := h.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "ns", name); err != nil {
 			return err
@@ -384,6 +386,9 @@ func TestForbiddenPods(t *testing.T) {
 		}, false},
 		"its removal, there": {func(h *host) {
 			h.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refusal })
+		}, true},
+		"its removal, denied with 404": {func(h *host) {
+			h.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, denial })
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
@@ -264,7 +265,7 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 // own pods it may list.
 func (a *Agent) isGone(ctx context.Context, pod *corev1.Pod, err error) bool {
 	if !apierrors.IsForbidden(err) {
-		return apierrors.IsNotFound(err) || apierrors.IsConflict(err)
+		return controller.IsNotFound(err) || controller.IsConflict(err)
 	}
 	selector := fields.Set{"metadata.name": pod.Name, "spec.nodeName": pod.Spec.NodeName}.AsSelector()
 	list, err := a.client.CoreV1().Pods(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: selector.String()})

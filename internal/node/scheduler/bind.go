@@ -7,11 +7,11 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/node/scheduler/placement"
 )
 
@@ -41,10 +41,10 @@ func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error 
 	case err == nil:
 		s.record(pod, corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s to %s", name, node))
 		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case controller.IsNotFound(err), controller.IsConflict(err):
 		s.unplace(pod, node) // gone, or bound by another scheduler: the watch will show it
 		return nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case controller.IsNamespaceTerminating(err):
 		s.unplace(pod, node) // its namespace is being deleted, where no pod starts any more
 		return nil
 	}
@@ -109,7 +109,7 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, message string)
 		return err
 	}
 	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if controller.IsNotFound(err) || controller.IsConflict(err) {
 		return nil
 	}
 	if err != nil {

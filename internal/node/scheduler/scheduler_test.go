@@ -239,6 +239,8 @@ func TestUnschedulablePodIsRetried(t *testing.T) {
 // TestRefusedBindingFreesTheNode checks that the resources of a failed binding are free again, whatever the error was,
 // and that the pod is retried unless it is gone or bound elsewhere.
 func TestRefusedBindingFreesTheNode(t *testing.T) {
+	denial := apierrors.NewConflict(corev1.Resource("pods"), "first", errors.New("no"))
+	denial.ErrStatus.Message = `admission webhook "keep.example.com" denied the request: no`
 	for name, c := range map[string]struct {
 		err   error
 		again bool
@@ -246,6 +248,7 @@ func TestRefusedBindingFreesTheNode(t *testing.T) {
 		"not found": {apierrors.NewNotFound(corev1.Resource("pods"), "first"), false},
 		"conflict":  {apierrors.NewConflict(corev1.Resource("pods"), "first", errors.New("it is bound")), false},
 		"no answer": {errors.New("connection refused"), true},
+		"denied":    {denial, true}, // by a webhook, which may allow the next one
 	} {
 		t.Run(name, func(t *testing.T) {
 			refused := 0
