@@ -19,6 +19,7 @@ import (
 type request struct {
 	places *places
 	visit  *visit
+	hold   int // the index of the place
 	kind   *kindPlaces
 	began  time.Time
 	timer  clock.Timer // nil if the clock has none
@@ -32,13 +33,19 @@ func (p *places) begin(v *visit, g group) *request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k, i := p.holdLocked(v, g)
+	if i >= 0 && v.held[i].sent > 0 && k.sent >= p.limitLocked(g, k) {
+		p.awaitLocked(k, v) // it had its turn before the kind became slow
+		i = -1
+	}
 	if i < 0 {
 		return nil
 	}
+	k.sent++
+	v.held[i].sent++
 	if !k.isQuick() {
 		v.giveBack()
 	}
-	r := &request{places: p, visit: v, kind: k, began: p.clock.Now()}
+	r := &request{places: p, visit: v, hold: i, kind: k, began: p.clock.Now()}
 	if c, ok := p.clock.(clock.WithDelayedExecution); ok {
 		r.timer = c.AfterFunc(pace.Patience, r.overdue)
 	}
@@ -65,6 +72,8 @@ func (r *request) end(err error) {
 		r.timer.Stop()
 	}
 	r.hasEnded = true
+	r.kind.sent--
+	r.visit.held[r.hold].sent--
 	r.places.updateLocked(r.kind, func() {
 		if r.isLate {
 			r.kind.late--
@@ -87,13 +96,23 @@ func isUnanswered(err error) bool {
 }
 
 // noPlaceError means that a request was not sent, because a kind has no place. The object comes back when it has one.
-type noPlaceError struct{ kind ownership.Kind }
+type noPlaceError struct {
+	kind ownership.Kind
+	// isOver means that the decision has to end.
+	isOver bool
+}
 
 func (e noPlaceError) Error() string {
 	return fmt.Sprintf("other requests for %s are waiting for an answer", e.kind)
 }
 
-func newNoPlaceError(kind ownership.Kind) error { return pace.NewNotSentError(noPlaceError{kind}) }
+func newNoPlaceError(kind ownership.Kind) error {
+	return pace.NewNotSentError(noPlaceError{kind: kind})
+}
+
+func newOverError(kind ownership.Kind) error {
+	return pace.NewNotSentError(noPlaceError{kind: kind, isOver: true})
+}
 
 // hasNoPlace reports whether an error means that a request was not sent, because its kind has no place.
 func hasNoPlace(err error) bool {

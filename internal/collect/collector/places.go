@@ -26,8 +26,12 @@ const (
 	silentPlaces = 2
 )
 
-// lateAtOnce bounds the places of all these kinds together, but each has one. It is half of the turns that the Limiter lends.
-const lateAtOnce = 128
+// lateAtOnce bounds the places of all these kinds together, but each has one. Their requests are at most twice as many: that is
+// less than the turns that the Limiter lends.
+const lateAtOnce = 96
+
+// roundsOfTurns is how many requests for such a kind a decision may send for each place, before it lets others have its own.
+const roundsOfTurns = 4
 
 // invitedAtOnce is the number of objects of a kind with quick answers that are queued again when one decision ends.
 const invitedAtOnce = 4
@@ -63,6 +67,9 @@ type kindPlaces struct {
 	answers answering
 	late    int                        // requests that wait for longer than pace.Patience
 	taken   int                        // places, also those that are kept for objects in the queue
+	sent    int                        // requests under way
+	turns   int                        // see places.turn
+	ended   *sync.Cond                 // signaled when a turn ends
 	waiting queue.Turns[ownership.UID] // the objects that wait for a place; none if no place is taken
 	isIn    map[ownership.UID]bool     // the same
 }
@@ -112,15 +119,15 @@ type visit struct {
 	held []hold
 	// lend give back what the decision has of the common means.
 	lend []func()
-	// turnEnded is signaled when a turn ends.
-	turnEnded *sync.Cond
 }
 
-// hold is a place that a visit has, with the number of the turns that it shares it among.
+// hold is a place that a visit has.
 type hold struct {
 	group
 
-	turns int
+	sent  int // requests under way
+	turns int // under way
+	begun int // turns
 }
 
 type (
@@ -139,7 +146,7 @@ func groupOf(ctx context.Context, kind ownership.Kind) group {
 
 // enter begins a decision. It gets the places that are kept for the object.
 func (p *places) enter(ctx context.Context, uid ownership.UID, lend func()) (context.Context, *visit) {
-	v := &visit{uid: uid, lend: []func(){lend}, turnEnded: sync.NewCond(&p.mu)}
+	v := &visit{uid: uid, lend: []func(){lend}}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.invited[uid] {
@@ -171,7 +178,7 @@ func (v *visit) giveBack() {
 func (p *places) holdLocked(v *visit, g group) (*kindPlaces, int) {
 	k := p.kinds[g]
 	if k == nil {
-		k = &kindPlaces{isIn: make(map[ownership.UID]bool)}
+		k = &kindPlaces{isIn: make(map[ownership.UID]bool), ended: sync.NewCond(&p.mu)}
 		p.kinds[g] = k
 	}
 	i := slices.IndexFunc(v.held, func(h hold) bool { return h.group == g })
@@ -182,15 +189,22 @@ func (p *places) holdLocked(v *visit, g group) (*kindPlaces, int) {
 		p.updateLocked(k, func() { k.taken++ })
 		v.held = append(v.held, hold{group: g})
 		return k, len(v.held) - 1
-	case !k.isIn[v.uid]:
-		k.isIn[v.uid] = true
-		k.waiting.Push(p.tenant(v.uid), v.uid)
 	}
+	p.awaitLocked(k, v)
 	return k, -1
 }
 
-// turn waits until a decision with many requests for a kind may send one more: as many as there are places. The caller
-// calls end after the request. The error is a noPlaceError if the decision has no place at all: the object comes back.
+// awaitLocked has the object of a decision wait for a place.
+func (p *places) awaitLocked(k *kindPlaces, v *visit) {
+	if !k.isIn[v.uid] {
+		k.isIn[v.uid] = true
+		k.waiting.Push(p.tenant(v.uid), v.uid)
+	}
+}
+
+// turn waits until a decision with many requests for a kind may send one more: all such decisions together send as many as
+// there are places, and each may send one. The caller calls end after the request. The error is a noPlaceError if the
+// decision has no place at all, or has had it for long while others wait: the object comes back.
 func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err error) {
 	v, ok := ctx.Value(visitKey{}).(*visit)
 	if !ok {
@@ -203,15 +217,22 @@ func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err
 	if i < 0 {
 		return nil, newNoPlaceError(kind)
 	}
-	for v.held[i].turns >= p.limitLocked(g, k) {
-		v.turnEnded.Wait()
+	for v.held[i].turns > 0 && k.turns >= p.limitLocked(g, k) {
+		k.ended.Wait()
 	}
+	if !k.isQuick() && k.waiting.Len() > 0 && v.held[i].begun >= roundsOfTurns*p.limitLocked(g, k) {
+		p.awaitLocked(k, v)
+		return nil, newOverError(kind)
+	}
+	k.turns++
 	v.held[i].turns++
+	v.held[i].begun++
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		k.turns--
 		v.held[i].turns--
-		v.turnEnded.Broadcast() // more than one may begin if the kind answers quickly again
+		k.ended.Broadcast()
 	}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
@@ -274,6 +275,76 @@ func TestL5_OrphansOfASlowKindAreVisitedOnce(t *testing.T) {
 		}
 		if got := looks.Load() - before; got > 4*dependents {
 			t.Errorf("%d looks at %d dependents", got, dependents)
+		}
+	})
+}
+
+// L5: the writes to the dependents of many owners that are being orphaned hang. They delay nothing else, and take no more
+// requests than other decisions about such a kind.
+func TestL5_OrphansOfAKindThatHangs(t *testing.T) {
+	const owners, dependents, others = 20, 100, 500
+	config := collector.Config{Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
+	running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
+		s.Serve(hangingKind(0), ownership.Namespaced)
+		answers := make(chan struct{})
+		s.Inject(apimodel.Fault{Verb: "patch owners", Kind: hangingKind(0), Wait: answers})
+		for i := range owners {
+			web := s.Create(ownership.Object{Kind: setKind, Namespace: space, Name: fmt.Sprint("web-", i)})
+			for n := range dependents {
+				s.Create(ownership.Object{Kind: hangingKind(0), Namespace: space, Name: fmt.Sprint("part-", i, "-", n), Owners: []ownership.Reference{ownedBy(web)}})
+			}
+		}
+		synctest.Wait()
+		for i := range owners {
+			s.Remove(setRef(fmt.Sprint("web-", i)), orphan)
+		}
+		synctest.Wait()
+		garbage(s, others)
+		time.Sleep(4 * pace.Patience)
+		if got := s.Len(); got != owners*(1+dependents) {
+			t.Errorf("%d objects are left besides the %d that wait", got-owners*(1+dependents), owners*(1+dependents))
+		}
+		close(answers)
+		time.Sleep(10 * time.Minute)
+		if got := s.Len(); got != owners*dependents {
+			t.Errorf("%d objects are left, want the %d orphans", got, owners*dependents)
+		}
+	})
+}
+
+// L5: an object of another namespace does not wait until all orphans of a slow kind are detached.
+func TestL5_OrphansTakeTurnsForASlowKind(t *testing.T) {
+	const owners, dependents = 20, 400
+	config := collector.Config{Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
+	running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
+		s.Before(func(r apimodel.Request) {
+			if r.Ref.Kind == podKind {
+				time.Sleep(2 * pace.Patience)
+			}
+		})
+		for i := range owners {
+			web := s.Create(ownership.Object{Kind: setKind, Namespace: "crowd", Name: fmt.Sprint("web-", i)})
+			for n := range dependents {
+				s.Create(ownership.Object{Kind: podKind, Namespace: "crowd", Name: fmt.Sprint("part-", i, "-", n), Owners: []ownership.Reference{ownedBy(web)}})
+			}
+		}
+		synctest.Wait()
+		for i := range owners {
+			s.Remove(client.Ref{Kind: setKind, Namespace: "crowd", Name: fmt.Sprint("web-", i)}, orphan)
+		}
+		time.Sleep(10 * pace.Patience)
+		s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: "other", Owners: []ownership.Reference{absent("gone")}})
+		// A decision sends 64 requests before it lets others have its place, at least one in 2 s: in all, 8000 take longer.
+		time.Sleep(200 * pace.Patience)
+		if _, isThere := s.Lookup(podRef("other")); isThere {
+			t.Error("the object of another namespace still waits")
+		}
+		if _, isThere := s.Lookup(client.Ref{Kind: setKind, Namespace: "crowd", Name: fmt.Sprint("web-", owners-1)}); !isThere {
+			t.Error("all orphans were detached meanwhile: nothing had to wait")
+		}
+		time.Sleep(time.Hour)
+		if got := s.Len(); got != owners*dependents {
+			t.Errorf("%d objects are left, want the %d orphans", got, owners*dependents)
 		}
 	})
 }

@@ -156,7 +156,11 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 	c.logIdle(ctx, owner, d)
 	var refused atomic.Pointer[refusedError] // of one dependent; any other error counts more
 	var noPlace atomic.Pointer[error]        // the same; the owner comes back
+	var isOver atomic.Bool                   // the others have their turn when it comes back
 	err := pace.Each(c.config.Workers, d.Dependents, func(dependent ownership.UID) error {
+		if isOver.Load() {
+			return nil
+		}
 		if err := c.config.Await(ctx); err != nil {
 			return err
 		}
@@ -164,8 +168,9 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 			return errNewEpoch // before a dependent is read: the new epoch may have other ones
 		}
 		err := c.detachInTurn(ctx, epoch, owner, dependent)
-		if hasNoPlace(err) {
+		if none, is := errors.AsType[noPlaceError](err); is {
 			noPlace.Store(&err)
+			isOver.CompareAndSwap(false, none.isOver)
 			return nil
 		}
 		if one, isRefused := errors.AsType[refusedError](err); isRefused {
