@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -65,13 +66,19 @@ type places struct {
 // kindPlaces are the places of one kind.
 type kindPlaces struct {
 	answers answering
-	late    int                        // requests that wait for longer than pace.Patience
-	taken   int                        // places, also those that are kept for objects in the queue
-	sent    int                        // requests under way
-	turns   int                        // see places.turn
-	ended   *sync.Cond                 // signaled when a turn ends
-	waiting queue.Turns[ownership.UID] // the objects that wait for a place; none if no place is taken
-	isIn    map[ownership.UID]bool     // the same
+	late    int                    // requests that wait for longer than pace.Patience
+	taken   int                    // places, also those that are kept for objects in the queue
+	sent    int                    // requests under way
+	turns   int                    // see places.turn
+	ended   *sync.Cond             // signaled when a turn ends
+	waiting queue.Turns[waiting]   // the objects that wait for a place; none if no place is taken
+	isIn    map[ownership.UID]bool // the same
+}
+
+// waiting is an object that waits for a place.
+type waiting struct {
+	uid   ownership.UID
+	since time.Time
 }
 
 func newPlaces(c clock.PassiveClock, tenant func(ownership.UID) string) *places {
@@ -198,7 +205,7 @@ func (p *places) holdLocked(v *visit, g group) (*kindPlaces, int) {
 func (p *places) awaitLocked(k *kindPlaces, v *visit) {
 	if !k.isIn[v.uid] {
 		k.isIn[v.uid] = true
-		k.waiting.Push(p.tenant(v.uid), v.uid)
+		k.waiting.Push(p.tenant(v.uid), waiting{v.uid, p.clock.Now()})
 	}
 }
 
@@ -249,7 +256,7 @@ func (p *places) leave(v *visit) (invited []ownership.UID) {
 		}
 		n = max(0, min(n, k.waiting.Len()))
 		for range n {
-			uid := k.waiting.Pop()
+			uid := k.waiting.Pop().uid
 			delete(k.isIn, uid)
 			p.invited[uid] = append(p.invited[uid], h.group)
 			invited = append(invited, uid)
@@ -269,6 +276,29 @@ func (p *places) forget() {
 	clear(p.kinds)
 	clear(p.invited)
 	p.slow = 0
+}
+
+// length returns how many objects wait, and how long the first of them has waited.
+func (p *places) length() (objects int, oldest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.kinds {
+		objects += k.waiting.Len()
+		for first := range k.waiting.Firsts() {
+			oldest = max(oldest, p.clock.Since(first.since))
+		}
+	}
+	return objects, oldest
+}
+
+// lengthOf returns how many objects of a tenant wait.
+func (p *places) lengthOf(tenant string) (objects int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.kinds {
+		objects += k.waiting.LenOf(tenant)
+	}
+	return objects
 }
 
 // describe returns how many objects wait, by kind.

@@ -229,7 +229,7 @@ func TestL5_FailuresOfASlowKindKeepTheirBackOff(t *testing.T) {
 func TestL5_NamespacesTakeTurnsForASlowKind(t *testing.T) {
 	const objects, others = 2000, 3
 	config := collector.Config{Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
-	running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
+	running(t, config, func(s *apimodel.Server, c *collector.Collector) {
 		s.Before(func(r apimodel.Request) {
 			if r.Verb == "delete" {
 				time.Sleep(2 * pace.Patience)
@@ -243,6 +243,9 @@ func TestL5_NamespacesTakeTurnsForASlowKind(t *testing.T) {
 			s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: fmt.Sprint("other-", i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
 		}
 		time.Sleep(10 * pace.Patience)
+		if got := c.Backlog("crowd"); got < objects/2 || got > objects || c.Status().Queue.Length < got {
+			t.Errorf("%d objects of the namespace wait, and %d in all; %d were created", got, c.Status().Queue.Length, objects)
+		}
 		for i := range others {
 			if _, isThere := s.Lookup(podRef(fmt.Sprint("other-", i))); isThere {
 				t.Errorf("other-%d waits for the objects of another namespace", i)

@@ -20,13 +20,14 @@ func deletionStatusOf(d ownership.Deletion) report.DeletionStatus {
 	return s
 }
 
-// Backlog returns how many objects of a namespace wait to be reconsidered, if the queue has
-// a method Waiting; else 0. It takes no lock that is held for long.
+// Backlog returns how many objects of a namespace wait to be reconsidered, in the queue or for a place (places.go). The queue
+// counts if it has a method Waiting. It takes no lock that is held for long.
 func (c *Collector) Backlog(namespace string) int {
+	objects := c.places.lengthOf(namespace)
 	if q, ok := c.queue.(interface{ Waiting(tenant string) int }); ok {
-		return q.Waiting(namespace)
+		objects += q.Waiting(namespace)
 	}
-	return 0
+	return objects
 }
 
 // Status returns the state of the collector at about this time: it is read in pieces, between which the state may change.
@@ -59,11 +60,12 @@ func (c *Collector) Status() report.Status {
 	if c.config.Limiter != nil {
 		s.Concurrency = c.config.Limiter.Limit()
 	}
+	s.Queue.Length, s.Queue.Oldest = c.places.length()
 	if q, ok := c.queue.(interface{ Len() int }); ok {
-		s.Queue.Length = q.Len()
+		s.Queue.Length += q.Len()
 	}
 	if q, ok := c.queue.(interface{ Oldest() time.Duration }); ok {
-		s.Queue.Oldest = q.Oldest()
+		s.Queue.Oldest = max(s.Queue.Oldest, q.Oldest())
 	}
 	return s
 }
