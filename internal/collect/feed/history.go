@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 const (
@@ -323,12 +324,23 @@ func (s *source) hasForgotten(ctx context.Context, revision string) (bool, error
 	switch {
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return true, nil
-	case isRefused(err), apierrors.IsInternalError(err):
+	case lacksFormerLists(err):
 		return false, errNoFormerLists
 	case err != nil:
 		return false, fmt.Errorf("list %s at an observed revision: %w", s.store.kind, err)
 	}
 	return false, nil
+}
+
+// lacksFormerLists reports whether the error of a list at a former revision means that the server has none. The server has
+// listed the current state a moment before, and its rights and kinds are the same for both: another instance that starts, or
+// something in front of it, gives answers that each list would get. A failure that ends by itself shows nothing, either.
+func lacksFormerLists(err error) bool {
+	if refusal.IsUnanswered(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return false
+	}
+	_, lasts := refusal.Of(err)
+	return isRefused(err) || lasts && apierrors.IsInternalError(err)
 }
 
 // beginEpoch begins another epoch.

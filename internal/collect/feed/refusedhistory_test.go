@@ -172,3 +172,59 @@ func TestR4_OpaqueRevisionsAreDoubted(t *testing.T) {
 		expect("after an event", 1)
 	})
 }
+
+// R4: a backup was restored with its revisions raised, and only the list of a former revision shows that. Another instance that
+// starts, or something in front of it, answers just that one: nothing is verified until the server does. A server without such
+// lists is verified nevertheless.
+func TestR4_RefusedListOfAFormerRevisionShowsNothing(t *testing.T) {
+	const noRight = `namespaces is forbidden: User "system:serviceaccount:kube-system:gc" cannot list resource "namespaces"`
+	for name, test := range map[string]struct {
+		code  int
+		words string
+		lacks bool // it is the answer of a server without lists of former revisions
+	}{
+		"nobody is known":        {http.StatusUnauthorized, "Unauthorized", false},
+		"nobody has a right":     {http.StatusForbidden, noRight, false},
+		"no such kind":           {http.StatusNotFound, "the server could not find the requested resource", false},
+		"a busy server":          {http.StatusTooManyRequests, "too many requests", false},
+		"the storage is away":    {http.StatusInternalServerError, "etcdserver: request timed out", false},
+		"a server that starts":   {http.StatusServiceUnavailable, "not ready", false},
+		"a page with 400":        {http.StatusBadRequest, "", false},
+		"a page with 403":        {http.StatusForbidden, "", false},
+		"a page with 404":        {http.StatusNotFound, "", false},
+		"a page with 500":        {http.StatusInternalServerError, "", false},
+		"no former lists":        {http.StatusBadRequest, "resourceVersionMatch is not supported", true},
+		"no valid former lists":  {http.StatusUnprocessableEntity, "resourceVersionMatch: Forbidden", true},
+		"former lists that fail": {http.StatusInternalServerError, "rpc error: code = Unimplemented", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			verifying(t, func(t *testing.T, f *front) {
+				former := 0
+				f.core.change(func() { f.core.revision += 1000 })
+				since := f.core.revision
+				f.change(func() {
+					f.before = func(r *http.Request) {
+						f.core.change(func() { f.core.refusal["namespaces"] = answerOf(r, since, since, former) })
+					}
+				})
+				f.core.change(func() { former, f.core.words = test.code, test.words })
+				for range 3 {
+					err := f.feed.VerifyHistory(context.WithoutCancel(t.Context()))
+					if (err == nil) != test.lacks || err != nil && !strings.Contains(err.Error(), "at an observed revision: ") {
+						t.Errorf("VerifyHistory: %v", err)
+					}
+				}
+				if got := f.seen.take("epoch"); len(got) > 0 {
+					t.Errorf("nothing is known yet: %v", got)
+				}
+				f.core.change(func() { former = 0 })
+				if err := f.feed.VerifyHistory(context.WithoutCancel(t.Context())); err != nil {
+					t.Errorf("when the server answers: %v", err)
+				}
+				if got := f.seen.take("epoch"); len(got) != 1 {
+					t.Errorf("when the server answers: %d epochs, want 1", len(got))
+				}
+			})
+		})
+	}
+}

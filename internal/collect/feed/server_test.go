@@ -35,6 +35,7 @@ type fakeServer struct {
 	down     bool            // everything is answered with 503
 	noStream bool            // lists by watch are refused, as by an older server
 	refusal  map[string]int  // status codes by resource, or by path
+	words    string          // of the Status in refusals of resources; without them, refusals are pages, as of a load balancer
 	objects  map[string]map[types.UID]*metav1.PartialObjectMetadata
 	watches  map[string][]chan event // closed to end the watch
 	requests map[string]int          // by path
@@ -182,7 +183,7 @@ func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(http.StatusNotFound, nil), nil
 	}
 	if code := s.refusal[resource]; code != 0 {
-		return answer(code, nil), nil
+		return s.refuse(code), nil
 	}
 	query := r.URL.Query()
 	switch {
@@ -292,6 +293,18 @@ func gone(name string) *http.Response {
 		Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Name: name},
 	})
 	response.StatusCode = http.StatusNotFound
+	return response
+}
+
+// refuse returns the answer to a list that is refused.
+func (s *fakeServer) refuse(code int) *http.Response {
+	if s.words == "" {
+		return answer(code, nil)
+	}
+	response := answer(http.StatusOK, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Message: s.words,
+	})
+	response.StatusCode = code
 	return response
 }
 

@@ -120,6 +120,7 @@ func TestR4_SlowServersThatWerePutBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			verifying(t, func(t *testing.T, f *front) {
 				requests, since := 0, 0
+				f.core.change(func() { f.core.words = "there are no lists of former revisions" })
 				f.change(func() {
 					f.delay = 20 * time.Second
 					f.before = func(r *http.Request) {

@@ -11,16 +11,18 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // contact observes the answers of a server to all requests of a controller. A request may wait in the client, for the rate
 // limit or for the time that the server names in Retry-After. If no other request is answered meanwhile, the server may have
-// been put back to an earlier state, and no request has failed (R4). Answers of others, such as load balancers, do not count.
+// been put back to an earlier state, and no request has failed (R4). Answers of others, such as load balancers, do not count,
+// nor do those of a server that fails, as without its storage.
 type contact struct {
 	clock clock.PassiveClock
 
 	mu       sync.Mutex
-	heard    time.Time // the last answer; guarded by mu
+	heard    time.Time // the last answer that counts; guarded by mu
 	silences int64     // how often no answer came for longer than latest; guarded by mu
 }
 
@@ -60,7 +62,18 @@ type delivery struct {
 	trust    *trust                    // of a write that rests on it; nil for others
 	began    atomic.Pointer[time.Time] // when it was last sent
 	isOpen   atomic.Bool               // it was sent, and the server has not answered
-	silences atomic.Int64              // of the contact, before its last answer
+	silences atomic.Int64              // of the contact, before its last answer that counts
+
+	isUnobserved bool // no contact knows when it is sent and answered
+}
+
+// isUnanswered reports whether no server has answered the request, which has ended with an error or nil. A delivery that is
+// observed knows better than the error: client-go keeps no header of the server's own answers in plain text.
+func (d *delivery) isUnanswered(err error) bool {
+	if d == nil || d.isUnobserved {
+		return refusal.IsUnanswered(err)
+	}
+	return d.isOpen.Load()
 }
 
 // deliveryOf returns the delivery of a request, by its context; nil if it has none.
@@ -91,8 +104,11 @@ func (t observed) RoundTrip(request *http.Request) (*http.Response, error) {
 		d.isOpen.Store(!pace.IsNotSent(err))
 		return response, err
 	}
-	if pace.AnswerOf(request, response).IsFromServer() { // else something has answered in its place, which ends no silence
+	answer := pace.AnswerOf(request, response)
+	if answer.EndsSilence() {
 		d.silences.Store(t.contact.answered())
+	}
+	if answer.IsFromServer() { // else something has answered in its place
 		d.isOpen.Store(false)
 	}
 	if now := t.contact.clock.Now(); !mayRepeat(request.Context(), response, now, now.Sub(began)) {

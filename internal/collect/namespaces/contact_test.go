@@ -201,12 +201,15 @@ func TestR4_SilencesAreCounted(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer *http.Response // between two answers of the server, with as much time between as may be
 		isOfIt bool
+		fails  bool // the answer is of a server that fails, as without its storage: it has answered, and that ends no silence
 	}{
 		"an object":                    {answer: answer(http.StatusOK), isOfIt: true},
 		"an object that is gone":       {answer: stated(http.StatusNotFound), isOfIt: true},
 		"a lack of a right":            {answer: stated(http.StatusForbidden), isOfIt: true},
 		"429":                          {answer: stated(http.StatusTooManyRequests), isOfIt: true},
 		"429 of priority and fairness": {answer: audited(http.StatusTooManyRequests), isOfIt: true},
+		"500":                          {answer: stated(http.StatusInternalServerError), fails: true},
+		"500 of a server that panics":  {answer: audited(http.StatusInternalServerError), fails: true},
 		"401":                          {answer: stated(http.StatusUnauthorized)},
 		"503":                          {answer: stated(http.StatusServiceUnavailable)},
 		"a page":                       {answer: paged(http.StatusOK)},
@@ -239,7 +242,7 @@ func TestR4_SilencesAreCounted(t *testing.T) {
 				next = test.answer
 				_, isAnswered := send()
 				<-time.After(2 * time.Second)
-				if lasts := c.lasts(before); isAnswered != test.isOfIt || lasts != test.isOfIt {
+				if lasts := c.lasts(before); isAnswered != (test.isOfIt || test.fails) || lasts != test.isOfIt {
 					t.Errorf("the server has answered: %t, and lasts: %t, want %t", isAnswered, lasts, test.isOfIt)
 				}
 				next = answer(http.StatusOK)
@@ -268,6 +271,7 @@ func TestR4_WaitsInTheClientAreNoOutage(t *testing.T) {
 		"a page with 409": {server: func(*http.Request) (*http.Response, error) { return paged(http.StatusConflict), nil }, isLost: true},
 		"a page with 429": {server: func(*http.Request) (*http.Response, error) { return paged(http.StatusTooManyRequests), nil }, isLost: true},
 		"a refusal":       {server: func(*http.Request) (*http.Response, error) { return stated(http.StatusForbidden), nil }},
+		"a failure":       {server: func(*http.Request) (*http.Response, error) { return stated(http.StatusInternalServerError), nil }},
 		"a busy server":   {server: func(*http.Request) (*http.Response, error) { return audited(http.StatusTooManyRequests), nil }},
 		"no answer":       {server: func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded }, isLost: true},
 		"a gateway":       {server: func(*http.Request) (*http.Response, error) { return answer(http.StatusBadGateway), nil }, isLost: true},
@@ -299,7 +303,7 @@ func TestR4_WaitsInTheClientAreNoOutage(t *testing.T) {
 				trust := controller.newTrust(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "shop"}}, 0)
 				ctx := trust.conditional(t.Context())
 				err = controller.contents.deleteObject(ctx, "shop", configMaps, Object{Name: "a", UID: "1"})
-				unanswered := trust.noteWrite(ctx, err)
+				unanswered := trust.note(ctx, err)
 				if unanswered != nil != test.isLost || trust.isLost() != test.isLost || cmp.Or(err, unanswered) == nil {
 					t.Errorf("unanswered: %v, lost: %t, want %t; error %v", unanswered, trust.isLost(), test.isLost, err)
 				}

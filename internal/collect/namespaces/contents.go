@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -31,12 +32,14 @@ type contents struct {
 	timeout     time.Duration // of one request
 }
 
-// read lists the objects of each type. A Content has the error of its list. held reports the objects
-// that must not be deleted yet; it is called concurrently.
-func (c contents) read(ctx context.Context, namespace string, resources []Resource, held func(Object) (string, bool)) []Content {
+// read lists the objects of each type in the namespace of trust. A Content has the error of its list. held reports the
+// objects that must not be deleted yet; it is called concurrently.
+func (c contents) read(ctx context.Context, trust *trust, resources []Resource, held func(Object) (string, bool)) []Content {
 	found := make([]Content, len(resources))
 	c.each(ctx, len(resources), func(i int) {
-		found[i] = c.list(ctx, namespace, resources[i], held)
+		ctx := trust.reading(ctx)
+		found[i] = c.list(ctx, trust.name, resources[i], held)
+		found[i].Err = cmp.Or(trust.note(ctx, found[i].Err), found[i].Err)
 	})
 	return found
 }

@@ -80,7 +80,7 @@ func (d deletion) deleteCollections(ctx context.Context) []bool {
 		if collectable(d.found[i]) && !d.trust.isLost() {
 			ctx := d.trust.conditional(ctx)
 			err := d.deleteCollection(ctx, d.namespace, d.found[i])
-			collected[i] = cmp.Or(d.trust.noteWrite(ctx, err), err) == nil
+			collected[i] = cmp.Or(d.trust.note(ctx, err), err) == nil
 		}
 	})
 	return collected
@@ -110,7 +110,7 @@ func (d deletion) deleteTargets(ctx context.Context, targets []*target) error {
 func (d deletion) deleteTarget(ctx context.Context, t *target) {
 	ctx = d.trust.conditional(ctx)
 	t.err = d.deleteObject(ctx, d.namespace, d.found[t.content].Resource, t.object)
-	if unanswered := d.trust.noteWrite(ctx, t.err); unanswered != nil {
+	if unanswered := d.trust.note(ctx, t.err); unanswered != nil {
 		t.err, t.isSilent = unanswered, true
 	}
 	t.isTried = !pace.IsNotSent(t.err)
@@ -187,14 +187,14 @@ func (c contents) deleteCollection(ctx context.Context, namespace string, conten
 		DeleteCollection(ctx, background(nil), options)
 }
 
-// deleteObject deletes the object with the UID that was listed. It is not an error if the object is
-// gone or another one has its name: the next list shows the current state.
+// deleteObject deletes the object with the UID that was listed, with a context of trust.conditional. It is not an error if the
+// object or its type is gone, or another one has its name: the next list shows the current state.
 func (c contents) deleteObject(ctx context.Context, namespace string, r Resource, object Object) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	err := c.client.Resource(r.GroupVersionResource).Namespace(namespace).
 		Delete(ctx, object.Name, background(&metav1.Preconditions{UID: &object.UID}))
-	if _, refused := refusal.Of(err); refused || refusal.IsUnanswered(err) {
+	if _, refused := refusal.Of(err); refused || deliveryOf(ctx).isUnanswered(err) {
 		return err // a webhook may answer with any code, and so may a load balancer
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -156,9 +156,8 @@ func (d *discoverer) remember(found map[string][]Resource, incomplete *Incomplet
 func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResource]bool) []error {
 	var sent delivery
 	list, err := d.objects.Resource(definitions()).List(context.WithValue(ctx, deliveryKey{}, &sent), metav1.ListOptions{})
-	isAnswered := !sent.isOpen.Load() // else a load balancer may have answered
 	switch {
-	case isAnswered && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+	case !sent.isUnanswered(err) && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
 		return nil
 	case err != nil:
 		return []error{fmt.Errorf("list %s: %w", definitions().GroupResource(), err)}

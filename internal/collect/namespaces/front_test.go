@@ -12,15 +12,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// R4: a load balancer answers while a server is away, which comes back from a backup in which the namespace is active. None of
-// its objects is deleted by what was known before.
+// R4: a load balancer answers while a server is away, or the server while its storage is, which comes back from a backup in
+// which the namespace is active. None of its objects is deleted by what was known before.
 func TestR4_NamespaceRestoredBehindAFront(t *testing.T) {
 	const objects, begins, ends = 300, 10 * time.Second, 40 * time.Second
+	answers := map[string]*restAnswer{"without storage": failure(http.StatusInternalServerError, "", "etcdserver: request timed out")}
 	for _, code := range []int{
 		http.StatusOK, http.StatusFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict,
 		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 	} {
-		t.Run(http.StatusText(code), func(t *testing.T) {
+		answers[http.StatusText(code)] = &restAnswer{code: code, page: "default backend"}
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				names := make([]string, objects)
 				for i := range names {
@@ -31,7 +35,7 @@ func TestR4_NamespaceRestoredBehindAFront(t *testing.T) {
 					if passed := time.Since(began); passed < begins || passed >= ends {
 						return nil
 					}
-					return &restAnswer{code: code, page: "default backend"}
+					return answer
 				}
 				s.run(t, rest.Config{QPS: 5, Burst: 10})
 				<-time.After(ends - time.Millisecond)

@@ -84,11 +84,7 @@ func (c *Controller) sweep(ctx context.Context, t *termination, survey *Survey, 
 	for {
 		switch step := Next(survey).(type) {
 		case Read:
-			found := c.contents.read(ctx, trust.name, step.Resources, t.parked(c.clock.Now()))
-			for i := range found {
-				trust.note(found[i].Err)
-			}
-			survey.Record(found)
+			survey.Record(c.contents.read(ctx, trust, step.Resources, t.parked(c.clock.Now())))
 		case Delete:
 			if err := c.delete(ctx, t, survey, step, trust); err != nil {
 				return nil, err

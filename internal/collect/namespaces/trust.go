@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
-	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // latest is how long a DELETE may wait for its connection, and how long the server may give no answer before it. After a
@@ -69,19 +68,11 @@ func (c *Controller) newTrust(was *corev1.Namespace, silences int64) *trust {
 	return t
 }
 
-// note ends the trust if an error means that the server did not answer a request.
-func (t *trust) note(err error) {
-	if refusal.IsUnanswered(err) {
-		t.lost.Store(true)
-	}
-}
-
-// noteWrite ends the trust if the server did not answer a request with a context of conditional. It returns an error then, also
-// if something in front of the server has answered that all is well. A request that has not left the client is no evidence:
-// it waited for the rate limit until its end, or its condition did not hold.
-func (t *trust) noteWrite(ctx context.Context, err error) (unanswered error) {
-	isObserved := t.contact != nil
-	if !deliveryOf(ctx).isOpen.Load() || !isObserved && !refusal.IsUnanswered(err) {
+// note ends the trust if the server did not answer a request with a context of reading or conditional. It returns an error
+// then, also if something in front of the server has answered that all is well. A request that has not left the client is no
+// evidence: it waited for the rate limit until its end, or its condition did not hold.
+func (t *trust) note(ctx context.Context, err error) (unanswered error) {
+	if !deliveryOf(ctx).isUnanswered(err) {
 		return nil
 	}
 	t.lost.Store(true)
@@ -126,12 +117,16 @@ func (t *trust) renew(ctx context.Context) {
 	}
 }
 
+// reading returns a context for one read, or for several ones that end with the first error.
+func (t *trust) reading(ctx context.Context) context.Context {
+	return context.WithValue(ctx, deliveryKey{}, &delivery{isUnobserved: t.contact == nil})
+}
+
 // conditional returns a context for a write that is sent only soon after the server has answered and the write has begun to
 // leave, and only while the trust is not lost.
 func (t *trust) conditional(ctx context.Context) context.Context {
-	d, began := &delivery{trust: t}, t.clock.Now()
+	d, began := &delivery{trust: t, isUnobserved: t.contact == nil}, t.clock.Now()
 	d.began.Store(&began)
-	d.isOpen.Store(t.contact == nil) // nobody observes whether it is sent
 	return pace.WithCondition(context.WithValue(ctx, deliveryKey{}, d), func() error {
 		switch {
 		case t.isLost():

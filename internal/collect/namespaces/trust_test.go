@@ -1,8 +1,10 @@
 package namespaces
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -136,11 +139,57 @@ func TestR4_ReplacedNamespaceIsNotEmptied(t *testing.T) {
 		if err := w.typed.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), now, ""); err != nil {
 			t.Fatal(err)
 		}
-		trust.note(context.DeadlineExceeded)
+		_ = trust.note(trust.reading(t.Context()), context.DeadlineExceeded)
 		if err := trust.confirm(t.Context()); err == nil || !trust.isLost() {
 			t.Errorf("another namespace is taken for the former one: %v", err)
 		}
 	})
+}
+
+// An API server gives some answers in plain text: the definition of a custom resource was removed after the list, or the server
+// is busy. The same answers of a load balancer end the trust (R4).
+func TestR4_PlainTextOfTheServerIsAnAnswer(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer        *http.Response
+		isLost, fails bool // fails: a DELETE does
+	}{
+		"404 of the server":        {answer: audited(http.StatusNotFound)},
+		"409 of the server":        {answer: audited(http.StatusConflict)},
+		"429 of the server":        {answer: audited(http.StatusTooManyRequests), fails: true},
+		"404 of a load balancer":   {answer: paged(http.StatusNotFound), isLost: true, fails: true},
+		"409 of a load balancer":   {answer: paged(http.StatusConflict), isLost: true, fails: true},
+		"429 of a load balancer":   {answer: paged(http.StatusTooManyRequests), isLost: true, fails: true},
+		"a page of a proxy":        {answer: paged(http.StatusOK), isLost: true, fails: true},
+		"the server does not know": {answer: audited(http.StatusUnauthorized), isLost: true, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, err := io.ReadAll(test.answer.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := lateServer(func(r *http.Request) (*http.Response, error) {
+				answer := *test.answer
+				answer.Body, answer.Request = io.NopCloser(bytes.NewReader(body)), r
+				return &answer, nil
+			})
+			controller, err := NewForConfig(&rest.Config{Host: "http://server", Transport: server}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "shop"}}
+			reading := controller.newTrust(ns, 0)
+			found := controller.contents.read(t.Context(), reading, []Resource{configMaps}, nil)
+			if reading.isLost() != test.isLost || len(found) != 1 || found[0].Err == nil {
+				t.Errorf("after a list, the trust is lost: %t, want %t; %+v", reading.isLost(), test.isLost, found)
+			}
+			deleting := controller.newTrust(ns, 0)
+			target := &target{object: Object{Name: "a", UID: "1"}}
+			deletion{controller.contents, "shop", []Content{{Resource: configMaps}}, deleting}.deleteTarget(t.Context(), target)
+			if deleting.isLost() != test.isLost || target.isSilent != test.isLost || (target.err != nil) != test.fails {
+				t.Errorf("after a DELETE, the trust is lost: %t, want %t; %+v", deleting.isLost(), test.isLost, target)
+			}
+		})
+	}
 }
 
 // A DELETE whose connection comes late is not sent: the connection may lead to a restored server.

@@ -162,18 +162,19 @@ func (r *Reach) begin(request *http.Request) sentRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
-	if r.pending == 0 {
+	if r.pending == 0 && !r.isFailing {
 		r.heard = now
 	}
 	r.pending++
 	return sentRequest{kindOf(request.URL.Path), r.partOf(request), now, r.slowest}
 }
 
-// noteSilenceLocked counts a silence if requests have waited for long and none was answered. It is called before each
-// answer counts, and before a request without one ends.
+// noteSilenceLocked counts a silence if requests have waited for long and none was answered, or if all answers were failures:
+// the storage of the server may be away, and come back from a backup. It is called before each answer counts, before a request
+// without one ends, and before a caller learns whether the server was verified.
 func (r *Reach) noteSilenceLocked() {
 	now := r.clock.Now()
-	if r.pending > 0 && now.Sub(r.heard) > longSilence {
+	if (r.pending > 0 || r.isFailing) && now.Sub(r.heard) > longSilence {
 		r.counted.silences++
 		r.heard = now
 	}

@@ -32,12 +32,12 @@ type putBack struct {
 // evidence is what an answer shows of the server.
 type evidence struct {
 	isServers    bool // an API server has given it
-	isFailure    bool // of the server
+	endsSilence  bool // and does not fail
 	showsObjects bool
 }
 
 func evidenceOf(a refusal.Answer) evidence {
-	return evidence{a.IsFromServer(), a.Code >= http.StatusInternalServerError, a.ShowsObjects()}
+	return evidence{a.IsFromServer(), a.EndsSilence(), a.ShowsObjects()}
 }
 
 // isDoubtful reports whether something may have answered in place of a server that is away. Requests for the core group go

@@ -87,6 +87,104 @@ func TestR4_AnswersOfOthersAreOutages(t *testing.T) {
 	}
 }
 
+// R4: while all answers are failures, the storage of the server may be away, and it may come back from a backup. A write by what
+// was known before is not sent until the server was verified. Failures between other answers, as those of webhooks, are none
+// of that.
+func TestR4_FailuresEndNoSilence(t *testing.T) {
+	panicked := func() *http.Response {
+		response := page(http.StatusInternalServerError)
+		response.Header.Set("Audit-Id", "1")
+		return response
+	}
+	for name, test := range map[string]struct {
+		path   string
+		answer func() *http.Response // for some seconds
+		others bool                  // of which the server answers some
+		want   int                   // verifications
+	}{
+		"500":                       {pods, func() *http.Response { return refused(http.StatusInternalServerError) }, false, 1},
+		"500 in plain text":         {pods, panicked, false, 1},
+		"500 for a group":           {cars, func() *http.Response { return refused(http.StatusInternalServerError) }, false, 1},
+		"a page for an APIService":  {cars, func() *http.Response { return page(http.StatusNotFound) }, false, 1},
+		"500 between other answers": {pods, func() *http.Response { return refused(http.StatusInternalServerError) }, true, 0},
+		"pages between others":      {cars, func() *http.Response { return page(http.StatusNotFound) }, true, 0},
+		"403":                       {pods, func() *http.Response { return refused(http.StatusForbidden) }, false, 0},
+		"429":                       {pods, func() *http.Response { return refused(http.StatusTooManyRequests) }, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reach := newReach()
+				through := reach.Wrap(answering(func(int64) *http.Response { return test.answer() }).transport())
+				back := reach.Wrap(&transport{})
+				for range 6 {
+					if err := reads(t.Context(), t, through, test.path); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(700 * time.Millisecond)
+					if test.others {
+						_ = reads(t.Context(), t, back, namespaces)
+					}
+				}
+				condition := pace.WithCondition(t.Context(), func() error { return nil })
+				if err := deletes(condition, t, back); pace.IsNotSent(err) != (test.want > 0) {
+					t.Errorf("the first write: %v", err)
+				}
+				if got := verifications(t, reach, back, namespaces); got != test.want {
+					t.Errorf("verified %d times, want %d", got, test.want)
+				}
+				if err := deletes(condition, t, back); err != nil {
+					t.Errorf("the next write: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A write that a webhook refuses with 500 again and again, and nothing else happens: a caller verifies the server first, and each
+// try is sent.
+func TestR4_RepeatedFailuresAreSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reach := newReach()
+		back := reach.Wrap(&transport{})
+		refusing := reach.Wrap(answering(func(int64) *http.Response { return refused(http.StatusInternalServerError) }).transport())
+		for try := range 5 {
+			want := min(try, 1)
+			if got := verifications(t, reach, back, namespaces); got != want {
+				t.Errorf("before try %d: verified %d times, want %d", try, got, want)
+			}
+			if err := deletes(pace.WithCondition(t.Context(), func() error { return nil }), t, refusing); err != nil {
+				t.Errorf("try %d: %v", try, err)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// R4: an answer of a verification that is a failure covers no silence.
+func TestR4_FailuresOfAVerificationCoverNoSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failure := reply{takes: 4 * time.Second, status: http.StatusInternalServerError}
+		reach, server := newReach(), slow{cars: {takes: time.Hour}, pods: failure, namespaces: {takes: 2 * time.Second}}
+		through := reach.Wrap(server)
+		if err := reads(t.Context(), t, through, namespaces); err != nil {
+			t.Fatal(err)
+		}
+		hidden, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = reads(hidden, t, through, cars)
+		tries := 0
+		err := reach.Await(t.Context(), func(ctx context.Context) error {
+			if tries++; tries == 1 {
+				return reads(ctx, t, through, pods)
+			}
+			return reads(ctx, t, through, namespaces)
+		})
+		if err != nil || tries != 2 {
+			t.Errorf("verified %d times, want 2: the first answer is a failure; error %v", tries, err)
+		}
+	})
+}
+
 // R4: a server in front of which something answers for ever is verified once a second at most, however many requests it
 // answers. In between, callers go on if it was verified.
 func TestR4_AnswersOfOthersCauseNoStorm(t *testing.T) {

@@ -37,9 +37,11 @@ type Reach struct {
 	logged   time.Time     // when an outage was logged
 	isLogged bool          // whether this one was
 	pending  int           // requests without an answer
-	heard    time.Time     // when the last answer came, or the first pending request began
+	heard    time.Time     // when the last answer came that ends a silence, or the first pending or failed request after it began
 	slowest  time.Duration // of the answers since the server was verified
 	kinds    map[string]answers
+
+	isFailing bool // the last answer has not ended a silence
 
 	verifying chan struct{} // has an element while a caller of Await verifies
 }
@@ -105,7 +107,6 @@ func (r *Reach) answered(sent sentRequest, shown evidence) {
 	r.noteSilenceLocked()
 	r.noteAnswerLocked(sent, shown)
 	r.pending--
-	r.heard = r.clock.Now()
 	since, failed, isLogged := r.since, r.failed, r.isLogged
 	if !since.IsZero() {
 		close(r.back)
@@ -201,10 +202,12 @@ func (r *Reach) Await(ctx context.Context, verify func(context.Context) error) e
 	return ctx.Err()
 }
 
-// hasVerifiedAll reports whether the server was verified after the last break.
+// hasVerifiedAll reports whether the server was verified after the last break. It counts a silence first: else the write for
+// which its caller waits would not be sent.
 func (r *Reach) hasVerifiedAll() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.noteSilenceLocked()
 	return r.verified == r.counted
 }
 

@@ -10,7 +10,7 @@ import (
 // breaks counts the times after which the server may not be the observed one.
 type breaks struct {
 	outages  int // times in which the server could not be reached, or may have been away
-	silences int // times in which no request was answered for long
+	silences int // times in which no request was answered for long, but for failures of the server and answers of others
 }
 
 // verification is one call of the function that verifies the server.
@@ -101,16 +101,19 @@ func Answers(ctx context.Context, group, resource string) int {
 func (r *Reach) noteAnswerLocked(sent sentRequest, shown evidence) {
 	took := r.clock.Since(sent.began)
 	r.slowest = max(r.slowest, took)
+	r.isFailing = !shown.endsSilence
+	if r.isFailing {
+		return
+	}
+	r.heard = r.clock.Now()
 	if v := sent.part; v != nil && took <= longSilence+2*sent.slowest {
 		v.covered.silences = r.counted.silences
 	}
-	if shown.isServers && !shown.isFailure {
-		count := r.kinds[sent.kind].count
-		if shown.showsObjects {
-			count++
-		}
-		r.kinds[sent.kind] = answers{count: count}
+	count := r.kinds[sent.kind].count
+	if shown.showsObjects {
+		count++
 	}
+	r.kinds[sent.kind] = answers{count: count}
 }
 
 // isUnexpected reports whether the missing answer to a request may mean that the server is away. It does not if the kind

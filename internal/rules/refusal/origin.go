@@ -20,6 +20,7 @@ const (
 	codeMultipleChoices    = 300
 	codeUnauthorized       = 401
 	codeNotFound           = 404
+	codeInternalError      = 500
 	codeBadGateway         = 502
 	codeServiceUnavailable = 503
 	codeGatewayTimeout     = 504
@@ -58,6 +59,11 @@ func (a Answer) IsFromServer() bool {
 	name := nameIn(status)
 	return a.Code != codeNotFound || name == "" || a.isAbout(name)
 }
+
+// EndsSilence reports whether the answer shows that the server is there, and does not fail. A server without its storage
+// answers mostly with 500 ("etcdserver: request timed out"), and the storage may come back from a backup. Webhooks choose that
+// code, too: such an answer is one of a server nevertheless, and no outage.
+func (a Answer) EndsSilence() bool { return a.Code < codeInternalError && a.IsFromServer() }
 
 // ShowsObjects reports whether the answer shows that objects are there, or that one is gone.
 func (a Answer) ShowsObjects() bool {

@@ -103,6 +103,9 @@ func TestR4_AnswersOfAServer(t *testing.T) {
 		if got, shows := test.answer.IsFromServer(), test.answer.ShowsObjects(); got != test.is || shows != test.showsObjects {
 			t.Errorf("%s: %t, shows objects: %t; want %t and %t", name, got, shows, test.is, test.showsObjects)
 		}
+		if ends, is := test.answer.EndsSilence(), test.is && !strings.HasPrefix(name, "500"); ends != is {
+			t.Errorf("%s: it ends a silence: %t, want %t", name, ends, is)
+		}
 		if without := test.answer; !without.NeedsBody() {
 			if without.Body = nil; without.IsFromServer() != test.is {
 				t.Errorf("%s: its body counts, and is not read", name)

@@ -29,6 +29,10 @@ const (
 	// namespace with most of them loses the least recently used one: pods that use it pull the image again. A tenant can pull
 	// an image that others use under many names of his own.
 	mostNames = 100
+	// mostNamesInUse is the maximum number of names in the specs of the pods of a namespace that are kept for that reason, the
+	// most recently used ones. Each pull reads and writes the whole record of its image, and a pod may have thousands of init
+	// containers, each of which names the image differently.
+	mostNamesInUse = 200
 )
 
 // secretUse is a pull secret with which an image was pulled. It has no credential, only a hash.
@@ -114,8 +118,19 @@ type namedPull struct {
 	access           imageAccess // the pods that may use the image by that name then
 }
 
-// add adds the access of a pull. inUse has the names of repositories that are in the specs of pods on the node.
-func (p *pulledImage) add(by namedPull, inUse map[string]struct{}) {
+// usedNames has the names of repositories that are in the specs of pods on the node, with the namespaces of these pods.
+type usedNames map[string]map[string]struct{}
+
+// add adds a name in the spec of a pod of a namespace.
+func (u usedNames) add(name, namespace string) {
+	if u[name] == nil {
+		u[name] = map[string]struct{}{}
+	}
+	u[name][namespace] = struct{}{}
+}
+
+// add adds the access of a pull. inUse has the names that are in the specs of pods on the node.
+func (p *pulledImage) add(by namedPull, inUse usedNames) {
 	if !by.access.Everybody && len(by.access.Secrets) == 0 {
 		return // it is that of a name that is missing
 	}
@@ -126,30 +141,66 @@ func (p *pulledImage) add(by namedPull, inUse map[string]struct{}) {
 	known, isKnown := p.Names[name]
 	if !isKnown {
 		known.Namespace = by.namespace
-		p.makeRoom(inUse)
+		p.makeRoom(name, inUse)
 	}
 	p.Names[name] = namedAccess{known.with(by.access), known.Namespace, p.lastUse() + 1}
 }
 
-// makeRoom drops names until there is room for another one, or all are in use.
-func (p *pulledImage) makeRoom(inUse map[string]struct{}) {
-	counts := map[string]int{}
+// makeRoom drops names until there is room for another one, or all others are in use.
+func (p *pulledImage) makeRoom(next string, inUse usedNames) {
+	excess := len(p.Names) + 1 - mostNames
+	if excess <= 0 {
+		return
+	}
+	spare := p.spareNames(next, inUse)
+	for _, name := range spare[:min(excess, len(spare))] {
+		delete(p.Names, name)
+	}
+}
+
+// spareNames returns the names that may be dropped for the next one, in this order: the namespace with most names loses its
+// least recently used one, again and again. It sorts once: thousands of names are to be dropped when a pod is gone.
+func (p *pulledImage) spareNames(next string, inUse usedNames) []string {
+	left := map[string]int{} // the number of names, by namespace
 	for _, access := range p.Names {
-		counts[access.Namespace]++
+		left[access.Namespace]++
 	}
-	spare := slices.DeleteFunc(slices.Sorted(maps.Keys(p.Names)), func(name string) bool {
-		_, isUsed := inUse[name]
-		return isUsed
+	spare := p.exceptInUse(next, inUse)
+	before := map[string]int{} // the number of names that the namespace of a name has before it loses that one
+	for _, name := range spare {
+		namespace := p.Names[name].Namespace
+		before[name] = left[namespace]
+		left[namespace]--
+	}
+	slices.SortStableFunc(spare, func(a, b string) int { return cmp.Compare(before[b], before[a]) })
+	return spare
+}
+
+// exceptInUse returns the names besides those that are kept because they are in use, the least recently used one first. Each
+// namespace keeps the names that its own pods use: it cannot displace those that others use, whoever pulled them first.
+func (p *pulledImage) exceptInUse(next string, inUse usedNames) []string {
+	kept := map[string]int{} // the number of names, by namespace
+	for namespace := range inUse[next] {
+		kept[namespace] = 1
+	}
+	names := slices.SortedFunc(maps.Keys(p.Names), func(a, b string) int {
+		return cmp.Or(cmp.Compare(p.Names[a].Used, p.Names[b].Used), cmp.Compare(a, b))
 	})
-	for len(p.Names) >= mostNames && len(spare) > 0 {
-		first := slices.MinFunc(spare, func(a, b string) int {
-			x, y := p.Names[a], p.Names[b]
-			return cmp.Or(cmp.Compare(counts[y.Namespace], counts[x.Namespace]), cmp.Compare(x.Used, y.Used))
-		})
-		counts[p.Names[first].Namespace]--
-		delete(p.Names, first)
-		spare = slices.DeleteFunc(spare, func(name string) bool { return name == first })
+	var spare []string
+	for _, name := range slices.Backward(names) {
+		isKept := false
+		for namespace := range inUse[name] {
+			if kept[namespace] < mostNamesInUse {
+				kept[namespace]++
+				isKept = true
+			}
+		}
+		if !isKept {
+			spare = append(spare, name)
+		}
 	}
+	slices.Reverse(spare)
+	return spare
 }
 
 // use notes that a pod uses the image by a name, and reports whether that changes the record. It does not if the name stays

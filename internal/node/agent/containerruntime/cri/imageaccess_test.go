@@ -1,7 +1,9 @@
 package cri
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"pgregory.net/rapid"
 )
 
 // crowded returns the record of an image that was pulled by a name, and then by many names of a tenant.
@@ -95,10 +98,10 @@ func TestManyNamesDisplaceNoOther(t *testing.T) {
 
 // TestNamesInUseExceedTheLimit checks that no name is dropped while all are in use, and that the limit holds again later.
 func TestNamesInUseExceedTheLimit(t *testing.T) {
-	p, inUse := &pulledImage{}, map[string]struct{}{}
+	p, inUse := &pulledImage{}, usedNames{}
 	for i := range 2 * mostNames {
 		name := fmt.Sprintf("evil.io/x%d:1", i)
-		inUse[repositoryName(name)] = struct{}{}
+		inUse.add(repositoryName(name), "mal")
 		p.add(namedPull{image: name, namespace: "mal", access: imageAccess{Everybody: true}}, inUse)
 	}
 	if len(p.Names) != 2*mostNames {
@@ -108,6 +111,102 @@ func TestNamesInUseExceedTheLimit(t *testing.T) {
 	if len(p.Names) != mostNames || !p.Names[repositoryName(coredns)].Everybody {
 		t.Errorf("%d names", len(p.Names))
 	}
+}
+
+// TestNamesInUseAreBounded checks that a tenant whose pods name an image in many ways keeps a bounded number of its names, the
+// last ones, and displaces no name that a pod of another namespace has in its spec, whoever has pulled that name first.
+func TestNamesInUseAreBounded(t *testing.T) {
+	p, inUse := &pulledImage{}, usedNames{}
+	pull := func(image string) {
+		inUse.add(repositoryName(image), "mal")
+		p.add(namedPull{image: image, namespace: "mal", access: imageAccess{Everybody: true}}, inUse)
+	}
+	inUse.add("quay.io/b/used", "bob")
+	pull("quay.io/b/used:1")
+	for i := range 3 * mostNamesInUse {
+		pull(fmt.Sprintf("evil.io/x%d:1", i))
+		if want := min(i+1, mostNamesInUse) + 1; len(p.Names) != want {
+			t.Fatalf("%d names after %d others, want %d", len(p.Names), i+1, want)
+		}
+	}
+	if !p.Names["quay.io/b/used"].Everybody {
+		t.Error("a name that a pod of bob uses was dropped")
+	}
+	for i := range 3 * mostNamesInUse {
+		if isKept := p.Names[fmt.Sprintf("evil.io/x%d", i)].Everybody; isKept != (i >= 2*mostNamesInUse) {
+			t.Errorf("name %d: %t", i, isKept)
+		}
+	}
+}
+
+// TestPodWithManyNamesIsBounded checks that a pull trims a record that has many names of one pod, but keeps the names of pods
+// of other namespaces.
+func TestPodWithManyNamesIsBounded(t *testing.T) {
+	n, s := withStore(t, map[string]string{coredns: "id-dns"})
+	record := &pulledImage{ID: "id-dns", Names: map[string]namedAccess{}}
+	pods := map[string]*corev1.Pod{}
+	for _, namespace := range []string{"mal", "bob", "cid"} {
+		pods[namespace] = aPod()
+		pods[namespace].Namespace, pods[namespace].UID = namespace, types.UID(namespace)
+	}
+	pods["mal"].Spec.InitContainers = []corev1.Container{{Image: alias}}
+	for i := range 3 * mostNamesInUse {
+		image := fmt.Sprintf("evil.io/z%d:1", i)
+		record.Names[repositoryName(image)] = namedAccess{imageAccess{Everybody: true}, "mal", uint64(i + 2)}
+		pods["mal"].Spec.InitContainers = append(pods["mal"].Spec.InitContainers, corev1.Container{Image: image})
+	}
+	for i, namespace := range []string{"bob", "cid"} {
+		image := "quay.io/" + namespace + "/used:1"
+		s.save(image, "id-dns")
+		record.Names[repositoryName(image)] = namedAccess{imageAccess{Everybody: true}, "mal", uint64(i)}
+		pods[namespace].Spec.InitContainers = []corev1.Container{{Image: image}}
+	}
+	if err := writeRecord(recordPath(n.runtime.records.pulled(), "id-dns"), record); err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods {
+		n.runtime.Update(pod)
+	}
+	n.want("the tenant", "mal", alias, corev1.PullIfNotPresent, 1, "")
+	record, err := n.runtime.records.readLocked("id-dns")
+	if want := mostNamesInUse + 2; err != nil || len(record.Names) != want { // with those of bob and cid
+		t.Errorf("%d names, %v, want %d", len(record.Names), err, want)
+	}
+	for _, image := range []string{alias, "quay.io/bob/used:1", "quay.io/cid/used:1"} {
+		n.want("kept", "eve", image, corev1.PullNever, 0, "")
+	}
+}
+
+// TestSpareNamesAreThoseOfSingleDrops checks the order in which names are dropped, by a model that drops one after the other.
+func TestSpareNamesAreThoseOfSingleDrops(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, inUse := &pulledImage{Names: map[string]namedAccess{}}, usedNames{}
+		counts := map[string]int{}
+		var spare []string
+		for i, namespace := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 12).Draw(t, "namespaces") {
+			name := fmt.Sprintf("evil.io/x%02d", i)
+			p.Names[name] = namedAccess{Namespace: namespace, Used: rapid.Uint64Range(0, 8).Draw(t, "used")}
+			counts[namespace]++
+			if rapid.Bool().Draw(t, "is in use") {
+				inUse.add(name, "d")
+			} else {
+				spare = append(spare, name)
+			}
+		}
+		var want []string
+		for len(spare) > 0 {
+			first := slices.MinFunc(spare, func(a, b string) int {
+				x, y := p.Names[a], p.Names[b]
+				return cmp.Or(cmp.Compare(counts[y.Namespace], counts[x.Namespace]), cmp.Compare(x.Used, y.Used))
+			})
+			counts[p.Names[first].Namespace]--
+			spare = slices.DeleteFunc(spare, func(name string) bool { return name == first })
+			want = append(want, first)
+		}
+		if got := p.spareNames("next", inUse); !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
 }
 
 // TestManySecretsDisplaceNoOther checks that the pull secrets of a namespace do not displace that of another one, and that a

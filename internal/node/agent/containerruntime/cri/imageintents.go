@@ -41,7 +41,8 @@ func (in *intent) isOver(now time.Time) bool {
 }
 
 // begin records that the pull of an image with credentials begins, by a pod of a namespace. there has the images of the
-// runtime, as listed before. It returns the preloaded ones. Each pull ends with end, fail or leave.
+// runtime, as listed before. It returns the preloaded ones. Each pull ends once: with end or fail, or, if these return an
+// error, with leave.
 func (r *imageRecords) begin(image, namespace string, there imageList) (preloaded map[string]uint64, err error) {
 	reference := fullReference(image)
 	r.mu.Lock()
@@ -105,7 +106,8 @@ func (r *imageRecords) fail(image string, there []*runtimeapi.Image) error {
 	return r.endLocked(reference)
 }
 
-// leave records that the agent does not see the end of a pull: the runtime may bring the image later.
+// leave records that the agent does not see the end of a pull: the runtime may bring the image later. The pull has ended also
+// if leave returns an error: the file then has an earlier state, after which the next agent waits at least as long.
 func (r *imageRecords) leave(image string, now time.Time) error {
 	reference := fullReference(image)
 	r.mu.Lock()
@@ -119,16 +121,21 @@ func (r *imageRecords) leave(image string, now time.Time) error {
 	return r.storeLocked(reference, in)
 }
 
+// endLocked ends a pull of an intent. If it returns an error, the pull still counts as under way, so that leave can end it.
 func (r *imageRecords) endLocked(reference string) error {
 	in := r.intents[reference]
 	if in == nil {
 		return nil
 	}
-	if in.running > 1 || !in.cutOff.IsZero() {
-		in.running--
-		return r.storeLocked(reference, in)
+	if in.running == 1 && in.cutOff.IsZero() {
+		return r.dropLocked(reference)
 	}
-	return r.dropLocked(reference)
+	in.running--
+	if err := r.storeLocked(reference, in); err != nil {
+		in.running++
+		return err
+	}
+	return nil
 }
 
 // dropLocked removes the intent of pulls that are over.

@@ -79,7 +79,7 @@ func recordPath(dir, key string) string {
 // add records that a pull has brought the image with this ID, unless it was preloaded. preloaded has the images that were so
 // when a pull with credentials began; inUse is that of pulledImage.add. After such a pull, the caller then calls end, or leave
 // if add fails.
-func (r *imageRecords) add(by namedPull, id string, preloaded map[string]uint64, inUse map[string]struct{}) error {
+func (r *imageRecords) add(by namedPull, id string, preloaded map[string]uint64, inUse usedNames) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if by.access.Everybody {
@@ -209,7 +209,7 @@ func writeRecord(path string, value any) error {
 		return errors.Join(err, os.Remove(temporary))
 	}
 	if err := os.Rename(temporary, path); err != nil {
-		return err
+		return errors.Join(err, os.Remove(temporary))
 	}
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {

@@ -229,13 +229,13 @@ func (r *Runtime) recordLeave(ctx context.Context, p pull, failed error) {
 }
 
 // namesInUse returns the names of the repositories that are in the specs of the pods on the node.
-func (r *Runtime) namesInUse() map[string]struct{} {
+func (r *Runtime) namesInUse() usedNames {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names := map[string]struct{}{}
+	names := usedNames{}
 	for _, pod := range r.pods {
 		for _, image := range imagesOf(&pod.Spec) {
-			names[repositoryName(image)] = struct{}{}
+			names.add(repositoryName(image), pod.Namespace)
 		}
 	}
 	return names
