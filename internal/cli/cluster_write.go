@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -19,6 +17,8 @@ const (
 	writeTimeout = 65 * time.Second
 	// busyTimeout bounds how long a server may put off a write.
 	busyTimeout = time.Minute
+	// agentBusyTimeout is when a call of an agent stops asking a busy server again: clients commonly end calls after a minute.
+	agentBusyTimeout = 30 * time.Second
 )
 
 // forWrite returns a context for one write. It does not end with ctx: the server may have made a write that was
@@ -32,14 +32,10 @@ var errUnanswered = errors.New("no answer of the server says whether that is don
 
 // answerOf returns the error of a write, with errUnanswered unless it is an answer of the server that decides about the write.
 func answerOf(err error) error {
-	var status apierrors.APIStatus
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &status) && (status.Status().Code == http.StatusTooManyRequests || !restore.IsPutOff(err)):
-		return err
+	if restore.IsInDoubt(err) {
+		return fmt.Errorf("%w: %w", errUnanswered, err)
 	}
-	return fmt.Errorf("%w: %w", errUnanswered, err)
+	return err
 }
 
 // clientWithoutRepeats returns a client that sends each write once: the commands repeat the writes that a busy server puts off.

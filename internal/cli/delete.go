@@ -177,7 +177,7 @@ func deletePreviewed(ctx context.Context, f *previewFlags, confirmed preview.Rep
 	if err != nil {
 		return predicted, err
 	}
-	predicted.patience = busyTimeout
+	predicted.patience = f.patience
 	for _, target := range predicted.targets {
 		line, err := predicted.delete(ctx, client, target)
 		if err != nil {
@@ -199,6 +199,7 @@ func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) 
 	if err != nil {
 		return err
 	}
+	f.patience = restore.WhilePutOff(busyTimeout)
 	predicted, err := deletePreviewed(c.Context(), &f.previewFlags, confirmed, args, s)
 	if err != nil || !f.end.wait {
 		return err
@@ -212,19 +213,10 @@ func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) 
 
 // delete deletes an object as previewed, and confirms that on a server that demands it.
 func (p prediction) delete(ctx context.Context, client metadata.Interface, target *inventory.Object) (string, error) {
-	line, err := p.repeat(ctx, client, target)
+	line, err := p.deleteSeen(ctx, client, target)
 	if closure, needs := protection.NeedsConfirmation(err); needs {
 		return confirmSeen(ctx, client, target, p, closure)
 	}
-	return line, err
-}
-
-// repeat deletes an object, and asks a server that puts that off again, as long as the prediction has patience.
-func (p prediction) repeat(ctx context.Context, client metadata.Interface, target *inventory.Object) (line string, err error) {
-	err = restore.Repeat(ctx, p.patience, restore.IsPutOff, func() (err error) {
-		line, err = deleteSeen(ctx, client, target, p.policy)
-		return err
-	})
 	return line, err
 }
 
@@ -249,7 +241,7 @@ func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Ob
 		return "", fmt.Errorf("%s is not deleted: interrupted before its turn: %w", name, ctx.Err())
 	}
 	after := *o
-	err = restore.Repeat(ctx, predicted.patience, restore.IsPutOff, func() error {
+	err = restore.Repeat(ctx, predicted.patience, func() error {
 		writing, cancel := forWrite(ctx)
 		defer cancel()
 		confirmed, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Patch(writing, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: confirmManager})
@@ -261,45 +253,66 @@ func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Ob
 	if err != nil {
 		return "", fmt.Errorf("%s is not deleted: confirm the deletion: %w", name, err)
 	}
-	return predicted.repeat(ctx, client, &after)
+	return predicted.deleteSeen(ctx, client, &after)
 }
 
-// deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. An
-// object that is gone already, or is being deleted, is no error: it may be a dependent of another one. A refusal is an
-// error, whatever its code: webhooks choose their codes, also those of an object that is gone or has changed. The end of
-// ctx prevents the DELETE, and does not cancel it.
-func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Object, policy metav1.DeletionPropagation) (string, error) {
+// deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. It asks a
+// server that puts off the deletion again, as long as the prediction has patience. An object that is gone already, or is being
+// deleted, is no error: it may be a dependent of another one. A refusal is an error, whatever its code: webhooks choose their
+// codes, also those of an object that is gone or has changed. The end of ctx prevents the DELETE, and does not cancel it.
+func (p prediction) deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Object) (string, error) {
 	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
 	uid := types.UID(o.UID)
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("%s is not deleted: interrupted before its turn: %w", name, ctx.Err())
 	}
 	objects := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace)
-	writing, cancel := forWrite(ctx)
-	defer cancel()
-	err := objects.Delete(writing, o.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &o.ResourceVersion},
-		PropagationPolicy: &policy,
+	err := restore.Repeat(ctx, p.patience, func() error {
+		writing, cancel := forWrite(ctx)
+		defer cancel()
+		return objects.Delete(writing, o.Name, metav1.DeleteOptions{
+			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &o.ResourceVersion},
+			PropagationPolicy: &p.policy,
+		})
 	})
 	isMissing, isChanged := refusal.ServerAnswers(err, apierrors.IsNotFound), refusal.ServerAnswers(err, apierrors.IsConflict)
 	switch {
 	case err == nil:
 		return name + " deleted", nil
-	case refusal.ServerAnswers(err, apierrors.IsTooManyRequests):
+	case isMissing, isChanged:
+		reading, cancel := forWrite(ctx)
+		defer cancel()
+		now, failed := objects.Get(reading, o.Name, metav1.GetOptions{})
+		return lineOf(o, err, now, failed)
+	case !restore.IsInDoubt(err) && refusal.ServerAnswers(err, apierrors.IsTooManyRequests):
 		return "", fmt.Errorf("%s is not deleted, the server is busy: %w", name, err)
-	case !isMissing && !isChanged:
-		return "", fmt.Errorf("delete %s: %w", name, answerOf(err))
 	}
-	now, failed := objects.Get(writing, o.Name, metav1.GetOptions{})
+	return "", fmt.Errorf("delete %s: %w", name, answerOf(err))
+}
+
+// lineOf returns the line about an object whose DELETE has found it missing or changed, or an error. now is the object as it
+// was read after that, unless the read has failed.
+func lineOf(o *inventory.Object, err error, now *metav1.PartialObjectMetadata, failed error) (string, error) {
+	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
+	doubt, isDoubt := errors.AsType[*restore.DoubtError](err)
+	// An object that has changed needs a new preview, and so does one that was replaced before the DELETE, but not one that an
+	// earlier try of the DELETE has removed.
+	mayBeReplaced := isDoubt || refusal.ServerAnswers(err, apierrors.IsNotFound)
+	isThere := failed == nil && string(now.UID) == string(o.UID)
 	switch {
-	case failed == nil && now.UID == uid && now.DeletionTimestamp != nil:
+	case isThere && now.DeletionTimestamp != nil:
 		return name + " is being deleted already", nil
-	case refusal.ServerAnswers(failed, apierrors.IsNotFound), isMissing && failed == nil && now.UID != uid:
+	case refusal.ServerAnswers(failed, apierrors.IsNotFound), failed == nil && !isThere && mayBeReplaced:
 		return name + " is gone already", nil
-	case isChanged:
+	case failed != nil && !refusal.ServerAnswers(err, apierrors.IsConflict), failed != nil && isDoubt:
+		return "", fmt.Errorf("delete %s: %w: %w; whether it is gone could not be read: %w; preview the deletion again", name, errUnanswered, err, failed)
+	case isDoubt && now.ResourceVersion == o.ResourceVersion:
+		return "", fmt.Errorf("delete %s: %w; preview the deletion again", name, answerOf(err))
+	case isDoubt:
+		err = doubt.Last // an earlier try cannot succeed any more: its precondition is another version
+	}
+	if refusal.ServerAnswers(err, apierrors.IsConflict) {
 		return "", fmt.Errorf("%s has changed since it was read, and is not deleted: %w", name, err)
-	case failed != nil:
-		return "", fmt.Errorf("delete %s: %w; whether it is gone could not be read: %w; preview the deletion again", name, err, failed)
 	}
 	return "", fmt.Errorf("delete %s: the server answers that it does not exist, but it does: %w; preview the deletion again", name, err)
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/testing/wireserver"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
@@ -43,6 +44,14 @@ const (
 	confirmedAnswer = `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"uid": "u", "resourceVersion": "2"}}`
 )
 
+// objectText returns the metadata of an object with a UID, in a version.
+func objectText(uid string, version int) string {
+	return fmt.Sprintf(`{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"uid": %q, "resourceVersion": "%d"}}`, uid, version)
+}
+
+// isDecided reports whether an error says what became of a write.
+func isDecided(err error) bool { return err != nil && !errors.Is(err, errUnanswered) }
+
 // scripted answers the requests of a method, one after the other; the last answer counts for the rest.
 type scripted struct {
 	answers map[string][]string
@@ -58,7 +67,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	code, seconds, text := http.StatusOK, 0, rest[0]
 	if _, err := fmt.Sscanf(text, "%d after %d", &code, &seconds); err == nil {
-		reason := map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict, 429: metav1.StatusReasonTooManyRequests, 503: metav1.StatusReasonServiceUnavailable}[code]
+		reason := map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict, 429: metav1.StatusReasonTooManyRequests, 503: metav1.StatusReasonServiceUnavailable}[code]
 		text = statusText(code, reason, seconds)
 	}
 	if strings.Contains(text, "Forbidden") {
@@ -107,6 +116,34 @@ func TestBusyServerIsAskedForABoundedTime(t *testing.T) {
 			answers: map[string][]string{"DELETE": {"503 after 40"}},
 			asked:   []string{"DELETE 0", "DELETE 40"}, want: errUnanswered.Error() + ": not now", is: apierrors.IsServiceUnavailable,
 		},
+		"unavailable, then busy to the end": {
+			answers: map[string][]string{"DELETE": {"503 after 20", "429 after 25"}},
+			asked:   []string{"DELETE 0", "DELETE 20", "DELETE 45"}, want: errUnanswered.Error() + ": not now; an earlier try may have been made: not now", is: apierrors.IsTooManyRequests,
+		},
+		"unavailable, then refused": {
+			answers: map[string][]string{"DELETE": {"503 after 20", `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden"}`}},
+			asked:   []string{"DELETE 0", "DELETE 20"}, want: errUnanswered.Error(), is: apierrors.IsForbidden,
+		},
+		"deleted although it is unavailable, and replaced": {
+			answers: map[string][]string{"DELETE": {"503 after 7", "409 after 0"}, "GET": {objectText("v", 2)}},
+			asked:   []string{"DELETE 0", "DELETE 7", "GET 7"}, want: "configmaps/a is gone already",
+		},
+		"unavailable, and changed": {
+			answers: map[string][]string{"DELETE": {"503 after 7", "409 after 0"}, "GET": {objectText("u", 2)}},
+			asked:   []string{"DELETE 0", "DELETE 7", "GET 7"}, want: "configmaps/a has changed since it was read, and is not deleted: not now", is: isDecided,
+		},
+		"unavailable, and in conflict": {
+			answers: map[string][]string{"DELETE": {"503 after 7", "409 after 0"}, "GET": {objectText("u", 1)}},
+			asked:   []string{"DELETE 0", "DELETE 7", "GET 7"}, want: errUnanswered.Error(), is: apierrors.IsConflict,
+		},
+		"unavailable, and unread": {
+			answers: map[string][]string{"DELETE": {"503 after 7", "409 after 0"}, "GET": {"403 after 0"}},
+			asked:   []string{"DELETE 0", "DELETE 7", "GET 7"}, want: errUnanswered.Error(), is: apierrors.IsConflict,
+		},
+		"changed, and unread": {
+			answers: map[string][]string{"DELETE": {"409 after 0"}, "GET": {"403 after 0"}},
+			asked:   []string{"DELETE 0", "GET 0"}, want: "configmaps/a has changed since it was read, and is not deleted", is: isDecided,
+		},
 		"while it is confirmed": {
 			answers: map[string][]string{"DELETE": {needs, "429 after 5", deletedAnswer}, "PATCH": {"429 after 7", confirmedAnswer}},
 			asked:   []string{"DELETE 0", "PATCH 0", "PATCH 7", "DELETE 7", "DELETE 12"}, want: "configmaps/a deleted",
@@ -128,7 +165,7 @@ func TestBusyServerIsAskedForABoundedTime(t *testing.T) {
 				if test.interrupt > 0 {
 					defer time.AfterFunc(test.interrupt, cancel).Stop()
 				}
-				line, err := prediction{policy: metav1.DeletePropagationBackground, patience: busyTimeout}.delete(ctx, client, configMap("a"))
+				line, err := prediction{policy: metav1.DeletePropagationBackground, patience: restore.WhilePutOff(busyTimeout)}.delete(ctx, client, configMap("a"))
 				if (err == nil) != (line == test.want) || err != nil && (test.is == nil || !test.is(err) || !strings.Contains(err.Error(), test.want)) {
 					t.Errorf("%q, %v; want %q", line, err, test.want)
 				}
@@ -162,6 +199,14 @@ func TestLabelIsWrittenOnABusyServer(t *testing.T) {
 			answers: map[string][]string{"GET": {labelled(""), labelled("always")}, "PATCH": {"503 after 7", "409 after 0"}},
 			asked:   []string{"GET 0", "PATCH 0", "PATCH 7", "GET 7"}, want: errRelabelled,
 		},
+		"written although the server is unavailable, and then busy to the end": {
+			answers: map[string][]string{"GET": {labelled("")}, "PATCH": {"503 after 20", "429 after 25"}},
+			asked:   []string{"GET 0", "PATCH 0", "PATCH 20", "PATCH 45"}, want: errUnanswered,
+		},
+		"written although the server is unavailable, and then unread": {
+			answers: map[string][]string{"GET": {labelled(""), "403 after 0"}, "PATCH": {"503 after 7", "409 after 0"}},
+			asked:   []string{"GET 0", "PATCH 0", "PATCH 7", "GET 7"}, want: errUnanswered,
+		},
 		"unavailable to the end": {
 			answers: map[string][]string{"GET": {labelled("")}, "PATCH": {"503 after 40"}},
 			asked:   []string{"GET 0", "PATCH 0", "PATCH 40"}, want: errUnanswered,
@@ -183,12 +228,13 @@ func TestLabelIsWrittenOnABusyServer(t *testing.T) {
 	}
 }
 
-// unusedServer is a server of coppice up with the widget a, which nothing needs. It puts off the first DELETEs.
+// unusedServer is a server of coppice up with the widget a, which nothing needs. It puts off the first DELETEs, and all creations.
 type unusedServer struct {
 	*wireserver.Server
 
 	putOff  func(nth int, w http.ResponseWriter) bool
-	deletes []time.Duration // since the beginning
+	seen    func(r *http.Request) // before its answer; nil for nothing
+	deletes []time.Duration       // since the beginning
 	began   time.Time
 }
 
@@ -201,6 +247,9 @@ func newUnusedServer() *unusedServer {
 
 // RoundTrip implements http.RoundTripper.
 func (s *unusedServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.seen != nil {
+		s.seen(r)
+	}
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/api") && r.URL.Path != "/version":
 		return inBubble{http.NotFoundHandler()}.RoundTrip(r) // it has no collector
@@ -209,26 +258,46 @@ func (s *unusedServer) RoundTrip(r *http.Request) (*http.Response, error) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"gitVersion": "`+version.Kubernetes()+`"}`)
 		})}.RoundTrip(r)
+	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/widgets"):
+		recorder := httptest.NewRecorder()
+		agentBusy(recorder)
+		return recorder.Result(), nil
 	case r.Method == http.MethodDelete:
 		s.deletes = append(s.deletes, time.Since(s.began))
 		recorder := httptest.NewRecorder()
 		if s.putOff(len(s.deletes), recorder) {
 			return recorder.Result(), nil
 		}
+	case isContent(r):
+		recorder := httptest.NewRecorder()
+		s.ServeHTTP(recorder, r)
+		whole := strings.NewReplacer("meta.k8s.io/v1", "example.com/v1", "PartialObjectMetadata", "Widget").Replace(recorder.Body.String())
+		recorder.Body = bytes.NewBufferString(whole)
+		return recorder.Result(), nil
 	}
 	return s.Server.RoundTrip(r)
+}
+
+// isContent reports whether a request reads a whole widget.
+func isContent(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/widgets/") && !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata")
 }
 
 // deleteUnused runs coppice delete widgets/a --when-unused.
 func deleteUnused(t *testing.T, s http.RoundTripper, timeout time.Duration) (ran, error) {
 	t.Helper()
+	return deleteUnusedWith(t.Context(), t, s, deleteFlags{end: endFlags{timeout: timeout}}, "--max", "1")
+}
+
+// deleteUnusedWith is deleteUnused with flags.
+func deleteUnusedWith(ctx context.Context, t *testing.T, s http.RoundTripper, f deleteFlags, flags ...string) (ran, error) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	c := &cobra.Command{}
-	c.SetContext(t.Context())
-	f := deleteFlags{end: endFlags{timeout: timeout}}
+	c.SetContext(ctx)
 	f.add(c)
 	f.unused.add(c)
-	if err := c.ParseFlags([]string{"--server", "http://server", "--namespace", "shop", "--max", "1", "--when-unused"}); err != nil {
+	if err := c.ParseFlags(append([]string{"--server", "http://server", "--namespace", "shop", "--when-unused"}, flags...)); err != nil {
 		t.Fatal(err)
 	}
 	f.cluster.kube.WrapConfigFn = func(config *rest.Config) *rest.Config {

@@ -23,6 +23,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/cascade"
@@ -68,7 +69,7 @@ func TestTargetsThatDependOnEachOtherAreDeleted(t *testing.T) {
 				client = metadatafake.NewSimpleMetadataClient(scheme, stored)
 			}
 			client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.answer })
-			line, err := deleteSeen(t.Context(), client, seen, metav1.DeletePropagationBackground)
+			line, err := prediction{policy: metav1.DeletePropagationBackground}.deleteSeen(t.Context(), client, seen)
 			if line != test.want || (err == nil) != (test.want != "") || test.want == "" && !strings.Contains(err.Error(), "configmaps/a") {
 				t.Errorf("%q, %v; want %q", line, err, test.want)
 			}
@@ -245,7 +246,7 @@ func TestUnansweredDeletionIsReported(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	for name, lost := range map[string]bool{"nothing is deleted": false, "no answer of the server": true} {
-		d := &unusedDeletion{flags: &deleteFlags{}, target: configMap("a")}
+		d := &unusedDeletion{clock: clock.RealClock{}, flags: &deleteFlags{}, target: configMap("a")}
 		failed := context.Canceled
 		if lost {
 			_, failed = d.refusal(fmt.Errorf("delete configmaps/a: %w", answerOf(io.ErrUnexpectedEOF)))

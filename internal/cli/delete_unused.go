@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 
@@ -22,13 +21,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/cascade"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
-	"github.com/coppice-dev/coppice/internal/tools/reader"
 	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 const (
-	// restoreTimeout bounds the reads that restore a label after the command was interrupted.
+	// restoreTimeout bounds the reads that restore a label, or settle a DELETE, after the command was interrupted.
 	restoreTimeout = 10 * time.Second
 	// longestDelay bounds the time after which a server wants to be asked again.
 	longestDelay = time.Minute
@@ -82,7 +80,11 @@ type unusedDeletion struct {
 	label   string          // of the object while the command waits: unused, or none if its resource has a default mode
 	asked   *preview.Report // the preview of the last DELETE
 	deleted *preview.Report // the preview of the deletion; nil before the DELETE has succeeded
-	lost    error           // of a DELETE without an answer that decides about it: the object may be deleted
+
+	// lost is the error of a DELETE without an answer that decides about it, and settled is when the server has ended that
+	// DELETE at the latest. Until then the object may be deleted at any moment.
+	lost    error
+	settled time.Time
 }
 
 func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams) error {
@@ -134,6 +136,9 @@ func (d *unusedDeletion) run(ctx context.Context) error {
 	}
 	printer := &waitPrinter{format: d.flags.unused.output, s: d.s}
 	report, err := sources.WaitUnused(ctx, d.target, d.try, printer.progress)
+	if d.deleted == nil && d.lost != nil { // the DELETE may be why the wait has ended
+		d.settleLast(ctx)
+	}
 	if d.deleted == nil {
 		return d.undone(ctx, report, err, printer)
 	}
@@ -145,36 +150,42 @@ func (d *unusedDeletion) run(ctx context.Context) error {
 
 // undone returns the error of a wait without a deletion.
 func (d *unusedDeletion) undone(ctx context.Context, report cascade.Report, err error, printer *waitPrinter) error {
+	isTimedOut := err == nil && report.State == cascade.TimedOut
+	what := cmp.Or(d.lost, errNothing)
 	switch {
-	case d.lost != nil && err == nil && report.State == cascade.TimedOut:
-		return errors.Join(printer.result(report), verdictError{fmt.Errorf("timed out after %s: %w", d.flags.end.timeout, d.lost), ExitTimedOut})
-	case d.lost != nil:
-		return d.lost // also after Ctrl-C
-	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		return errors.New("interrupted: nothing is deleted")
-	case err == nil && report.State == cascade.TimedOut:
-		return errors.Join(printer.result(report), verdictError{fmt.Errorf("timed out after %s: nothing is deleted", d.flags.end.timeout), ExitTimedOut})
+	case isTimedOut:
+		return errors.Join(printer.result(report), verdictError{fmt.Errorf("timed out after %s: %w", d.flags.end.timeout, what), ExitTimedOut})
+	case d.lost == nil && errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("interrupted: %w", what)
+	case d.lost == nil:
+		return fmt.Errorf("%w: %w", what, err)
+	case err == nil, errors.Is(err, d.lost), ctx.Err() != nil:
+		return d.lost
 	}
-	return err
+	return fmt.Errorf("%w; another attempt has failed: %w", d.lost, err)
 }
+
+// errNothing is the error of a wait that has ended before the object was deleted.
+var errNothing = errors.New("nothing is deleted")
 
 // try deletes the object if a new preview has no more objects than --max. It is an ask.Attempt.
 func (d *unusedDeletion) try() (refused string, err error) {
-	if err := d.awaitServer(d.command.Context()); err != nil {
+	ctx := d.command.Context()
+	if err := d.awaitServer(ctx); err != nil {
 		return "", err
 	}
-	if refused, err := d.settle(d.command.Context()); d.deleted != nil || refused != "" || err != nil {
+	if refused, err := d.settle(ctx); d.deleted != nil || refused != "" || err != nil {
 		return refused, err
 	}
-	predicted, err := d.flags.predict(d.command.Context(), d.args, d.s)
+	predicted, err := d.flags.predict(ctx, d.args, d.s)
 	if err != nil {
 		return "", err
 	}
 	if len(predicted.targets) != 1 || predicted.targets[0].UID != d.target.UID {
-		return "", fmt.Errorf("%s is gone, and nothing is deleted: another object may have its name now", d.name())
+		return "", fmt.Errorf("%s is gone: another object may have its name now", d.name())
 	}
 	if predicted.targets[0].Labels.Get(protection.Label) != d.label {
-		return "", fmt.Errorf("%s: %w: nothing is deleted", d.name(), errRelabelled)
+		return "", fmt.Errorf("%s: %w", d.name(), errRelabelled)
 	}
 	if root := rootOf(predicted.report); root != nil && root.Refused != "" {
 		if strings.Contains(root.Refused, protection.Label) {
@@ -185,11 +196,12 @@ func (d *unusedDeletion) try() (refused string, err error) {
 	if err := d.flags.allows(predicted.report); err != nil {
 		return "", err
 	}
-	if err := d.flags.keep(d.command.Context(), predicted.report, d.args, d.s); err != nil {
-		return "", fmt.Errorf("nothing is deleted: %w", err)
+	d.flags.backup.isNeeded = d.lost != nil
+	if err := d.flags.keep(ctx, predicted.report, d.args, d.s); err != nil {
+		return "", err
 	}
 	d.asked = &predicted.report
-	line, err := predicted.delete(d.command.Context(), d.client, predicted.targets[0])
+	line, err := predicted.delete(ctx, d.client, predicted.targets[0])
 	if err != nil {
 		return d.refusal(err)
 	}
@@ -197,7 +209,7 @@ func (d *unusedDeletion) try() (refused string, err error) {
 	return "", nil
 }
 
-// done records that the last DELETE has deleted the object, and prints a line about that.
+// done records that a DELETE has deleted the object, and prints a line about that.
 func (d *unusedDeletion) done(line string) {
 	d.deleted, d.lost = d.asked, nil
 	if d.flags.unused.output == "text" {
@@ -205,11 +217,13 @@ func (d *unusedDeletion) done(line string) {
 	}
 }
 
-// settle finds out whether a DELETE without an answer that decides about it has deleted the object after all.
+// settle finds out whether a DELETE without an answer that decides about it has deleted the object after all. An object that is
+// there proves nothing yet: the server may still work on the DELETE.
 func (d *unusedDeletion) settle(ctx context.Context) (refused string, err error) {
 	if d.lost == nil {
 		return "", nil
 	}
+	isSettled := !d.clock.Now().Before(d.settled) // before the read
 	now, err := d.objects().Get(ctx, d.target.Name, metav1.GetOptions{})
 	switch {
 	case refusal.ServerAnswers(err, apierrors.IsNotFound), err == nil && string(now.UID) != string(d.target.UID):
@@ -220,10 +234,17 @@ func (d *unusedDeletion) settle(ctx context.Context) (refused string, err error)
 		return "", err
 	case now.DeletionTimestamp != nil:
 		d.done(d.name() + " is being deleted")
-	default:
+	case isSettled:
 		d.lost = nil
 	}
 	return "", nil
+}
+
+// settleLast is settle at the end of a wait, also after Ctrl-C or the timeout. If the read fails, the object may be deleted.
+func (d *unusedDeletion) settleLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+	defer cancel()
+	_, _ = d.settle(ctx)
 }
 
 // putOff records when to ask the server again, and returns its answer for the user.
@@ -260,7 +281,7 @@ func rootOf(r preview.Report) *preview.ObjectReport {
 // be deleted.
 func (d *unusedDeletion) refusal(err error) (refused string, failed error) {
 	if errors.Is(err, errUnanswered) {
-		d.lost = err
+		d.lost, d.settled = err, d.clock.Now().Add(writeTimeout)
 	}
 	switch r, isRefusal := refusal.Of(err); {
 	case restore.IsPutOff(err):
@@ -273,104 +294,4 @@ func (d *unusedDeletion) refusal(err error) (refused string, failed error) {
 		return r.Message, nil
 	}
 	return "", err
-}
-
-func (d *unusedDeletion) name() string {
-	return fmt.Sprintf("%s/%s", d.target.Resource.GroupResource(), d.target.Name)
-}
-
-// protect makes the server refuse the deletion while the object is in use. It returns a function that undoes this.
-func (d *unusedDeletion) protect(ctx context.Context) (restore func() error, err error) {
-	config, err := d.flags.cluster.config()
-	if err != nil {
-		return nil, err
-	}
-	facts, err := reader.NewFacts(config)
-	if err != nil {
-		return nil, err
-	}
-	enforces, err := facts.Enforces(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("nothing is deleted: it is unknown whether this server protects labelled objects, and without that it would delete the object although something begins to need it: %w", err)
-	}
-	if !enforces {
-		return nil, errors.New("this server does not protect labelled objects, and would delete the object although something begins to need it: docs/protect.md has the webhook that it needs")
-	}
-	before := d.target.Labels.Get(protection.Label)
-	p, err := facts.Protection(ctx, d.target)
-	switch {
-	case err != nil:
-		return nil, err
-	case p.Mode == protection.Unused && p.Enforced:
-		d.label = before
-		return func() error { return nil }, nil
-	case p.Enforced:
-		return nil, fmt.Errorf("%s is protected in mode %s: \"coppice unprotect\" it first, or \"coppice protect --mode=unused\"", d.name(), p.Label)
-	}
-	restore = func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
-		defer cancel()
-		if err := d.relabel(ctx, string(protection.Unused), before); err != nil && !refusal.ServerAnswers(err, apierrors.IsNotFound) && !errors.Is(err, errRelabelled) {
-			return fmt.Errorf("%s keeps the label %s=%s, which the command has set: %w", d.name(), protection.Label, protection.Unused, err)
-		}
-		return nil
-	}
-	if err := d.relabel(ctx, before, string(protection.Unused)); err != nil {
-		err = fmt.Errorf("label %s, so that the server refuses to delete it while it is in use: %w", d.name(), err)
-		if errors.Is(err, errUnanswered) {
-			err = errors.Join(err, restore())
-		}
-		return nil, err
-	}
-	d.label = string(protection.Unused)
-	d.target.Labels = inventory.LabelsOf(map[string]string{protection.Label: d.label})
-	return restore, nil
-}
-
-// errRelabelled is the error for an object that somebody else has labelled, deleted or replaced meanwhile.
-var errRelabelled = errors.New("somebody else has changed its protection, or has deleted it")
-
-// relabel changes the label of the object from one value to another; an empty value stands for no label.
-func (d *unusedDeletion) relabel(ctx context.Context, from, to string) error {
-	for try := range protectTries {
-		now, err := d.objects().Get(ctx, d.target.Name, metav1.GetOptions{})
-		switch {
-		case err != nil:
-			return err
-		case try > 0 && string(now.UID) == string(d.target.UID) && now.Labels[protection.Label] == to:
-			return nil // the server had done it before it put it off
-		case string(now.UID) != string(d.target.UID) || now.Labels[protection.Label] != from || now.DeletionTimestamp != nil:
-			return errRelabelled
-		case ctx.Err() != nil:
-			return ctx.Err()
-		}
-		if err := d.patch(ctx, now.ResourceVersion, to); !refusal.ServerAnswers(err, apierrors.IsConflict) {
-			return err
-		}
-	}
-	return errors.New("it changes all the time")
-}
-
-// patch sets the label of the object, or removes it if the value is empty, on the condition that the object has a version.
-func (d *unusedDeletion) patch(ctx context.Context, version, to string) error {
-	var value any
-	if to != "" {
-		value = to
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": d.target.UID, "resourceVersion": version, "labels": map[string]any{protection.Label: value},
-	}})
-	if err != nil {
-		return err
-	}
-	return answerOf(restore.Repeat(ctx, busyTimeout, restore.IsPutOff, func() error {
-		writing, cancel := forWrite(ctx)
-		defer cancel()
-		_, err := d.objects().Patch(writing, d.target.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
-		return err
-	}))
-}
-
-func (d *unusedDeletion) objects() metadata.ResourceInterface {
-	return d.client.Resource(d.target.Resource.GroupVersionResource).Namespace(d.target.Namespace)
 }

@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/mcpserver"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -75,11 +78,16 @@ func (m *mcpCluster) Delete(ctx context.Context, d mcpserver.Deletion, digest st
 		deleted.Backup = fmt.Sprintf("%s-%.12s.backup", time.Now().UTC().Format("20060102-150405.000000"), digest)
 		f.backup.file = filepath.Join(dir, deleted.Backup)
 	}
+	f.patience = restore.WhilePutOff(busyTimeout).Until(m.patientUntil())
 	s, out, notes := recorded()
 	predicted, err := deletePreviewed(ctx, &f, preview.Report{Digest: digest}, d.Args(), s)
 	deleted.Report, deleted.Lines, deleted.Notes = predicted.report, out.String(), notes.String()
+	deleted.IsInDoubt = errors.Is(err, errUnanswered)
 	return deleted, err
 }
+
+// patientUntil returns when a call that begins now stops asking a busy server again.
+func (*mcpCluster) patientUntil() time.Time { return clock.RealClock{}.Now().Add(agentBusyTimeout) }
 
 // checkBackups returns an error if the backups in a directory take too many bytes.
 func checkBackups(dir string) error {
@@ -104,7 +112,7 @@ func (m *mcpCluster) Undo(ctx context.Context, r mcpserver.Restoration) (report 
 	if !m.flags.deletion.allowed {
 		return report, "", errors.New("nothing is restored: the server was started without --allow-delete")
 	}
-	f := undoFlags{cluster: m.flags.cluster.within(r.Namespace), key: m.flags.deletion.backupKey, dryRun: r.DryRun}
+	f := undoFlags{cluster: m.flags.cluster.within(r.Namespace), key: m.flags.deletion.backupKey, dryRun: r.DryRun, until: m.patientUntil()}
 	s, _, said := recorded()
 	from, err := m.kept(ctx, &f, r, s)
 	if err != nil {

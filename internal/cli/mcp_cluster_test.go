@@ -58,9 +58,18 @@ func TestAgentsLearnOfIncompleteBackups(t *testing.T) {
 	}
 }
 
-// The tool delete asks a busy server again. In the end, the agent gets the answer of the server: the object is not deleted.
+// agentBusy puts off a write for 20 s.
+func agentBusy(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", "20")
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = w.Write([]byte(statusText(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 20)))
+}
+
+// The tool delete asks a busy server again, and answers before the client ends the call. Then the agent gets the answer of the
+// server: the object is not deleted.
 func TestAgentsLearnThatTheServerIsBusy(t *testing.T) {
-	for name, busyFor := range map[string]int{"for a while": 2, "to the end": 100} {
+	for name, busyFor := range map[string]int{"for a while": 1, "to the end": 100} {
 		t.Run(name, func(t *testing.T) {
 			home := atHome(t)
 			synctest.Test(t, func(t *testing.T) {
@@ -69,10 +78,7 @@ func TestAgentsLearnThatTheServerIsBusy(t *testing.T) {
 					if nth > busyFor {
 						return false
 					}
-					w.Header().Set("Content-Type", "application/json")
-					w.Header().Set("Retry-After", "20")
-					w.WriteHeader(http.StatusTooManyRequests)
-					_, _ = w.Write([]byte(statusText(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 20)))
+					agentBusy(w)
 					return true
 				}
 				m := agentsCluster("http://server", home)
@@ -89,15 +95,102 @@ func TestAgentsLearnThatTheServerIsBusy(t *testing.T) {
 				began := time.Now()
 				deleted, err := m.Delete(t.Context(), deletion, report.Digest)
 				if name == "for a while" {
-					if err != nil || deleted.Lines != "widgets.example.com/a deleted\n" || time.Since(began) != 40*time.Second {
+					if err != nil || deleted.Lines != "widgets.example.com/a deleted\n" || time.Since(began) != 20*time.Second {
 						t.Errorf("after %s: %+v, %v", time.Since(began), deleted, err)
 					}
 					return
 				}
-				if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "widgets.example.com/a is not deleted, the server is busy: not now") || time.Since(began) != busyTimeout {
+				if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "widgets.example.com/a is not deleted, the server is busy: not now") || time.Since(began) != 20*time.Second {
 					t.Errorf("after %s: %+v, %v", time.Since(began), deleted, err)
 				}
 			})
 		})
 	}
+}
+
+// All objects of one call of the tool delete share the time that the server may be busy.
+func TestAgentsWaitOnceForAllObjects(t *testing.T) {
+	atHome(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newUnusedServer()
+		s.Put("widgets", metav1.ObjectMeta{Namespace: "shop", Name: "b", UID: "b"})
+		s.putOff = func(nth int, w http.ResponseWriter) bool {
+			if nth%2 == 0 {
+				return false // it accepts the second try of each object
+			}
+			agentBusy(w)
+			return true
+		}
+		m := agentsCluster("http://server", "")
+		m.flags.deletion.backupDir = ""
+		m.flags.cluster.kube.WrapConfigFn = func(config *rest.Config) *rest.Config {
+			config.Transport = s
+			return config
+		}
+		deletion := mcpserver.Deletion{Objects: []string{"widgets/a", "widgets/b"}, Namespace: "shop"}
+		report, _, err := m.Preview(t.Context(), deletion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deleted, err := m.Delete(t.Context(), deletion, report.Digest)
+		if !apierrors.IsTooManyRequests(err) || deleted.Lines != "widgets.example.com/a deleted\n" || time.Since(s.began) > agentBusyTimeout {
+			t.Errorf("after %s: %+v, %v", time.Since(s.began), deleted, err)
+		}
+	})
+}
+
+// The tool undo answers before the client ends the call, too.
+func TestAgentsLearnThatTheServerIsBusyInAnUndo(t *testing.T) {
+	home := atHome(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newUnusedServer()
+		s.putOff = func(int, http.ResponseWriter) bool { return false }
+		m := agentsCluster("http://server", home)
+		m.flags.cluster.kube.WrapConfigFn = func(config *rest.Config) *rest.Config {
+			config.Transport = s
+			return config
+		}
+		deletion := mcpserver.Deletion{Objects: []string{"widgets/a"}, Namespace: "shop"}
+		report, _, err := m.Preview(t.Context(), deletion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deleted, err := m.Delete(t.Context(), deletion, report.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		undone, notes, err := m.Undo(t.Context(), mcpserver.Restoration{Backup: deleted.Backup, Namespace: "shop"})
+		if err != nil || undone.Missing() != 1 || !strings.Contains(undone.Objects[0].Why, "not now") || time.Since(began) != 20*time.Second {
+			t.Errorf("after %s: %s%s, %v", time.Since(began), undone, notes, err)
+		}
+	})
+}
+
+// The agent learns that an object may be deleted although the tool has failed.
+func TestAgentsLearnOfADeletionInDoubt(t *testing.T) {
+	home := atHome(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newUnusedServer()
+		s.putOff = func(_ int, w http.ResponseWriter) bool {
+			http.Error(w, "no server is ready", http.StatusBadGateway)
+			return true
+		}
+		m := agentsCluster("http://server", home)
+		m.flags.cluster.kube.WrapConfigFn = func(config *rest.Config) *rest.Config {
+			config.Transport = s
+			return config
+		}
+		deletion := mcpserver.Deletion{Objects: []string{"widgets/a"}, Namespace: "shop"}
+		report, _, err := m.Preview(t.Context(), deletion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if deleted, err := m.Delete(t.Context(), deletion, report.Digest); err == nil || !deleted.IsInDoubt || deleted.Backup == "" {
+			t.Errorf("%+v, %v", deleted, err)
+		}
+		if deleted, err := m.Delete(t.Context(), deletion, "another"); err == nil || deleted.IsInDoubt {
+			t.Errorf("another preview: %+v, %v", deleted, err)
+		}
+	})
 }

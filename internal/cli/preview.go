@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -47,6 +47,8 @@ type previewFlags struct {
 	address  string // of a running collector
 	asks     bool   // the server, by dry runs
 	backup   backupFlags
+
+	patience restore.Patience // of a deletion, with a server that puts it off
 }
 
 func previewFormats() []string { return []string{"text", "json", "yaml", "name", "tree", "dot", "svg"} }
@@ -218,7 +220,7 @@ type prediction struct {
 	policy  metav1.DeletionPropagation
 	report  preview.Report
 
-	patience time.Duration // how long to ask a server again that puts off the deletion; 0 to ask once
+	patience restore.Patience // with a server that puts off the deletion; nil to ask once
 }
 
 // check returns an error if flags and arguments do not name the objects of a deletion.

@@ -12,12 +12,15 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // backupFlags name the file of a backup and the file with its key.
@@ -25,7 +28,8 @@ type backupFlags struct {
 	file, key string
 	without   acceptedLack
 
-	own os.FileInfo // of the file that this command has written; nil for none
+	own      os.FileInfo // of the file that this command has written; nil for none
+	isNeeded bool        // a deletion may have removed objects that the file has
 }
 
 func (f *backupFlags) add(c *cobra.Command) {
@@ -82,69 +86,133 @@ func (f *backupFlags) checkNew() error {
 	return nil
 }
 
-// save writes the file. It replaces the one of an earlier attempt of this command.
+// save writes the file. It replaces the one of an earlier attempt of this command, which is there until the new one is.
 func (f *backupFlags) save(content []byte) error {
 	if err := f.checkNew(); err != nil {
 		return err
 	}
-	if f.own != nil {
-		if err := os.Remove(f.file); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("replace the backup of the last attempt: %w", err)
-		}
-	}
-	if err := backup.Write(f.file, content); err != nil {
+	written, err := f.writeAside(content)
+	if err != nil {
 		return err
 	}
-	var err error
-	f.own, err = os.Lstat(f.file)
-	return err
+	f.own = written
+	return nil
+}
+
+// writeAside writes the file, and returns its identity.
+func (f *backupFlags) writeAside(content []byte) (os.FileInfo, error) {
+	if _, err := os.Lstat(f.file); f.own == nil || errors.Is(err, os.ErrNotExist) {
+		if err := backup.Write(f.file, content); err != nil {
+			return nil, err
+		}
+		return os.Lstat(f.file)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(f.file), "."+filepath.Base(f.file)+"-*")
+	if err != nil {
+		return nil, fmt.Errorf("replace the backup of the last attempt: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	aside := filepath.Join(dir, "backup")
+	if err := backup.Write(aside, content); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(aside, f.file); err != nil {
+		return nil, fmt.Errorf("replace the backup of the last attempt: %w", err)
+	}
+	return os.Lstat(f.file)
 }
 
 // write backs up the objects that a preview predicts to be removed. It returns an error if the backup is incomplete, unless
-// the user accepts that. An incomplete backup says what it lacks, for undo, in any case.
+// the user accepts that. An incomplete backup says what it lacks, for undo, in any case. It replaces no backup of an earlier
+// attempt, whose DELETE may have removed the objects that it lacks.
 func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r preview.Report, s Streams) error {
-	path, err := keyPath(f.key)
+	path, key, err := f.loadKey(s)
 	if err != nil {
 		return err
 	}
+	kept, missed, err := readPredicted(ctx, cluster, r)
+	if err != nil {
+		return err
+	}
+	unseen := backup.Unseen(r)
+	accepted, open := f.without.split(unseen)
+	sayLacking(s.Err, "not kept", missed)
+	sayLacking(s.Err, "may not be kept, as --backup-without says", saysOf(accepted))
+	incomplete := errors.Join(errMissed(missed), f.without.errOpen(open))
+	if f.own != nil && incomplete != nil {
+		return fmt.Errorf("%w; %s has the objects of the last attempt", incomplete, f.file)
+	}
+	content := backup.Content{Kept: kept, Lacks: append(saysOf(unseen), missed...)}
+	if f.own != nil && (f.isNeeded || len(unseen) > 0) {
+		if err := f.addEarlier(&content, key); err != nil {
+			return err
+		}
+	}
+	text, err := backup.Seal(content, key, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := f.save(text); err != nil {
+		return err
+	}
+	terminal.Fprintf(s.Err, "%s in %s, encrypted with the key in %s\n", english.Plural(len(content.Kept), "object is", "objects are"), f.file, path)
+	return incomplete
+}
+
+// loadKey returns the key of backups, and its path. It makes the key if there is none.
+func (f *backupFlags) loadKey(s Streams) (path string, key *keyfile.Key, err error) {
+	if path, err = keyPath(f.key); err != nil {
+		return "", nil, err
+	}
 	key, made, err := keyfile.LoadOrMakeKey(path)
 	if err != nil {
-		return fmt.Errorf("--backup: %w", err)
+		return "", nil, fmt.Errorf("--backup: %w", err)
 	}
 	if made {
 		terminal.Fprintf(s.Err, "the key of backups is new, in %s: without it, no backup can be read\n", path)
 	}
+	return path, key, nil
+}
+
+// readPredicted reads the objects that a preview predicts to be removed. missed has a line for each that could not be read.
+func readPredicted(ctx context.Context, cluster *clusterFlags, r preview.Report) (kept []undo.Kept, missed []string, err error) {
 	config, err := cluster.config()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	server, err := restore.NewServer(config, nil)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	kinds, err := server.Kinds(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	wanted, unserved := backup.Of(r, kinds)
-	kept, missed, err := backup.Read(ctx, server.Dynamic(), wanted)
+	kept, missed, err = backup.Read(ctx, server.Dynamic(), wanted)
+	return kept, append(unserved, missed...), err
+}
+
+// addEarlier adds the objects that only the backup of the last attempt has: its DELETE may have removed them.
+func (f *backupFlags) addEarlier(content *backup.Content, key *keyfile.Key) error {
+	text, err := os.ReadFile(f.file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the user has removed it
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("read the backup of the last attempt: %w", err)
 	}
-	missed = append(unserved, missed...)
-	unseen := backup.Unseen(r)
-	content, err := backup.Seal(backup.Content{Kept: kept, Lacks: append(saysOf(unseen), missed...)}, key, time.Now())
+	earlier, _, err := backup.Open(text, key)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", f.file, err)
 	}
-	if err := f.save(content); err != nil {
-		return err
+	has := sets.New[types.UID]()
+	for n := range content.Kept {
+		has.Insert(content.Kept[n].UID())
 	}
-	accepted, open := f.without.split(unseen)
-	sayLacking(s.Err, "not kept", missed)
-	sayLacking(s.Err, "may not be kept, as --backup-without says", saysOf(accepted))
-	terminal.Fprintf(s.Err, "%s in %s, encrypted with the key in %s\n", english.Plural(len(kept), "object is", "objects are"), f.file, path)
-	return errors.Join(errMissed(missed), f.without.errOpen(open))
+	content.Kept = append(content.Kept, slices.DeleteFunc(earlier.Kept, func(k undo.Kept) bool { return has.Has(k.UID()) })...)
+	content.Lacks = append(content.Lacks, slices.DeleteFunc(earlier.Lacks, func(line string) bool { return slices.Contains(content.Lacks, line) })...)
+	return nil
 }
 
 // errMissed returns an error if a backup lacks objects.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -27,6 +28,8 @@ type undoFlags struct {
 	output  string
 	dryRun  bool
 	options undo.Options
+
+	until time.Time // when to stop asking a busy server again; zero for the bounds of the undo
 }
 
 func undoFormats() []string { return []string{"text", "json", "yaml", "name"} }
@@ -140,7 +143,7 @@ func (f *undoFlags) restore(ctx context.Context, from backup.Content, s Streams)
 	plan := undo.New(from.Kept, found, f.options)
 	var interrupted error
 	if !f.dryRun {
-		run := restore.Run{Server: server, Kinds: found.Kinds, Status: f.options.Status, Progress: progressOn(s)}
+		run := restore.Run{Server: server, Kinds: found.Kinds, Status: f.options.Status, Progress: progressOn(s), Until: f.until}
 		interrupted = run.Run(ctx, plan)
 	}
 	report := plan.Report()

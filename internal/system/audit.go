@@ -21,18 +21,22 @@ const (
 )
 
 // openAudit opens the audit log; it returns nil if no audit log is written.
-func openAudit(path string, dir *dataDir) (io.WriteCloser, error) {
-	follow := (*rootWalk).lastingFile
+func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
+	path, find := o.AuditPath, lastingFileOf
+	if o.Server.TrustAuditDir {
+		find = fileIn
+	}
 	switch path {
 	case NoAuditLog:
 		return nil, nil // no audit log is a valid choice
-	case "-":
+	case "-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1": // pipes and terminals, too: they have no name, and are not rotated
 		return nopCloser{os.Stdout}, nil
+	case "/dev/stderr", "/dev/fd/2", "/proc/self/fd/2":
+		return nopCloser{os.Stderr}, nil
 	case "":
-		// The data directory may be another user's, such as one that a container mounts: its keys and objects are, too.
-		path, follow = dir.join(auditFile), (*rootWalk).file
+		path, find = dir.join(auditFile), fileIn
 	}
-	file, path, err := openLog(path, follow)
+	file, path, err := openLog(path, find)
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w; choose another with --audit-log-path", err)
 	}
@@ -43,9 +47,9 @@ func openAudit(path string, dir *dataDir) (io.WriteCloser, error) {
 	return &auditLog{log: &lumberjack.Logger{Filename: path, MaxSize: auditMegabytes, MaxBackups: auditFiles, MaxAge: auditDays, Compress: true}}, nil
 }
 
-// openLog opens a file for appending, and creates it and its directory if necessary. The rotation uses names: it gets the
-// path at which the file is now, without links that lead elsewhere later.
-func openLog(path string, follow pathWalk) (*os.File, string, error) {
+// openLog opens a file for appending, and creates it and its directory if necessary; find finds its place for root. The rotation
+// uses names: it gets the path at which the file is now, without links that lead elsewhere later.
+func openLog(path string, find func(path string) (place, error)) (*os.File, string, error) {
 	if os.Geteuid() != 0 {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return nil, "", err
@@ -57,7 +61,7 @@ func openLog(path string, follow pathWalk) (*os.File, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	at, err := rootsPlace(path, follow)
+	at, err := find(path)
 	if err != nil {
 		return nil, "", err
 	}

@@ -16,7 +16,7 @@ func TestAuditLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, set := range map[string]string{d.join("audit.log"): "", elsewhere: elsewhere, open: open} {
-		log, err := openAudit(set, d)
+		log, err := openAudit(Options{AuditPath: set}, d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,13 +35,13 @@ func TestAuditLog(t *testing.T) {
 			t.Errorf("%s: %q %v", path, text, err)
 		}
 	}
-	if log, err := openAudit(NoAuditLog, d); log != nil || err != nil {
+	if log, err := openAudit(Options{AuditPath: NoAuditLog}, d); log != nil || err != nil {
 		t.Errorf("no audit log: %v %v", log, err)
 	}
-	if log, err := openAudit("-", d); log == nil || err != nil {
+	if log, err := openAudit(Options{AuditPath: "-"}, d); log == nil || err != nil {
 		t.Errorf("to standard output: %v %v", log, err)
 	}
-	if _, err := openAudit(filepath.Join(open, "below"), d); err == nil || !strings.Contains(err.Error(), "audit log") {
+	if _, err := openAudit(Options{AuditPath: filepath.Join(open, "below")}, d); err == nil || !strings.Contains(err.Error(), "audit log") {
 		t.Errorf("in a file: %v", err)
 	}
 }
@@ -49,7 +49,7 @@ func TestAuditLog(t *testing.T) {
 // A request that ends after the server has stopped recreates neither the log nor its directory.
 func TestAuditLogStaysClosed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "below")
-	log, err := openAudit(filepath.Join(dir, "audit"), nil)
+	log, err := openAudit(Options{AuditPath: filepath.Join(dir, "audit")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,8 @@ type credentials struct {
 	authority *auth.Authority
 	server    string // its URL
 	identity  identity
-	paths     []string // the kubeconfigs
+	own       string   // the kubeconfig in the data directory; none if empty
+	paths     []string // the kubeconfigs that the user has named; an empty path is none
 	log       *slog.Logger
 }
 
@@ -49,6 +50,11 @@ func (c credentials) issue(choose string) (auth.Pair, error) {
 	}
 	config := kubeconfigOf(c.identity, c.server, c.authority.Certificate(), pair)
 	config.CurrentContext = choose
+	if c.own != "" {
+		if err := mergeKubeconfig(c.own, fileIn, config); err != nil {
+			return auth.Pair{}, err
+		}
+	}
 	for _, path := range c.paths {
 		if path == "" {
 			continue

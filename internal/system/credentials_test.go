@@ -26,7 +26,7 @@ func TestKubeconfigIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "kubeconfig")
-	c := credentials{authority, "https://127.0.0.1:1", administrator(), []string{path, ""}, slog.New(slog.DiscardHandler)}
+	c := credentials{authority, "https://127.0.0.1:1", administrator(), path, []string{""}, slog.New(slog.DiscardHandler)}
 	first, err := c.issue(ContextName)
 	if err != nil {
 		t.Fatal(err)

@@ -28,10 +28,15 @@ func kubeconfigOf(who identity, server string, authority []byte, pair auth.Pair)
 	return c
 }
 
-// writeKubeconfig merges config into the kubeconfig at path, mode 0600. It sets the current context if
-// config has one, and keeps all other entries of the file. If root writes the file of another user, it stays that user's.
+// writeKubeconfig merges config into the kubeconfig at path, which a user has named.
 func writeKubeconfig(path string, config *clientcmdapi.Config) error {
-	at, err := fileOf(path)
+	return mergeKubeconfig(path, fileOf, config)
+}
+
+// mergeKubeconfig merges config into the kubeconfig at path, mode 0600; find finds its place. It sets the current context if
+// config has one, and keeps all other entries of the file. If root writes the file of another user, it stays that user's.
+func mergeKubeconfig(path string, find func(path string) (place, error), config *clientcmdapi.Config) error {
+	at, err := find(path)
 	if err != nil {
 		return fmt.Errorf("write the kubeconfig %s: %w", path, err)
 	}

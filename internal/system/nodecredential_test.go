@@ -58,7 +58,7 @@ func TestNodeCredentialIsRenewed(t *testing.T) {
 	path := filepath.Join(dir, "kubeconfig")
 	write := func(who identity) {
 		t.Helper()
-		c := credentials{authority, url, who, []string{path}, slog.New(slog.DiscardHandler)}
+		c := credentials{authority, url, who, "", []string{path}, slog.New(slog.DiscardHandler)}
 		if _, err := c.issue(who.context); err != nil {
 			t.Fatal(err)
 		}

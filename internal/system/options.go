@@ -158,6 +158,9 @@ type ServerOptions struct {
 	// AdmissionConfig and AuditPolicy are the paths of an AdmissionConfiguration and of an audit policy;
 	// none if empty.
 	AdmissionConfig, AuditPolicy string
+	// TrustAuditDir lets root write the audit log into any directory, as kube-apiserver does. Otherwise, the directory of a
+	// given AuditPath must be one where only root can replace the file. That of a test is often another user's.
+	TrustAuditDir bool
 	// MaxRequests and MaxWrites limit the concurrent reads and the concurrent writes; 0: the defaults.
 	MaxRequests, MaxWrites int
 	// ConnectionGrace is how long connections may take to close when the server stops; 0: the default, or with

@@ -23,6 +23,7 @@ type place struct {
 // directory is an open directory, or the path of one that cannot be opened.
 type directory interface {
 	Name() string
+	Stat(name string) (fs.FileInfo, error)
 	Lstat(name string) (fs.FileInfo, error)
 	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
 	Rename(from, to string) error
@@ -45,6 +46,32 @@ func fileOf(path string) (place, error) {
 		return place{}, err
 	}
 	return openPlace(path)
+}
+
+// lastingFileOf is fileOf for a file that root opens by its name again and again.
+func lastingFileOf(path string) (place, error) { return rootsPlace(path, (*rootWalk).lastingFile) }
+
+// fileIn is fileOf for a file in a directory that root uses as it is, like the data directory, which also has its keys and
+// objects. Another user may have made the directory, or a link to it. Only the file itself is checked, and its path if it is a
+// link.
+func fileIn(path string) (place, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return place{}, err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return place{}, err
+	}
+	path = filepath.Join(dir, filepath.Base(path))
+	if info, err := os.Lstat(path); os.Geteuid() != 0 || err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return fileOf(path)
+	}
+	at, err := openPlace(path)
+	if err != nil {
+		return place{}, err
+	}
+	at.check = func(info fs.FileInfo) error { return checkMaker(at.dir, path, info) }
+	return at, nil
 }
 
 // entryOf returns the place of a directory entry: what has the name, also a link, is replaced. Its directory must exist.
@@ -77,7 +104,7 @@ func absolute(path string) (string, error) {
 
 func openPlace(path string) (place, error) {
 	at := place{name: filepath.Base(path), check: func(fs.FileInfo) error { return nil }}
-	dir, err := os.OpenRoot(filepath.Dir(path))
+	dir, err := os.OpenRoot(asDirectory(filepath.Dir(path)))
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		// A user may write into a directory without reading it. A link in its path leads that user nowhere it may not write.
@@ -89,6 +116,10 @@ func openPlace(path string) (place, error) {
 	}
 	return at, nil
 }
+
+// asDirectory returns a path that cannot be opened unless it is that of a directory. The opening of a FIFO, which another user
+// can put there at any time, would wait for a writer.
+func asDirectory(path string) string { return path + string(filepath.Separator) + "." }
 
 func (p place) close() { _ = p.dir.Close() }
 
@@ -207,6 +238,9 @@ type unreadable string
 
 // Name implements directory.
 func (d unreadable) Name() string { return string(d) }
+
+// Stat implements directory.
+func (d unreadable) Stat(name string) (fs.FileInfo, error) { return os.Stat(d.join(name)) }
 
 // Lstat implements directory.
 func (d unreadable) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(d.join(name)) }

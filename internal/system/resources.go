@@ -55,7 +55,7 @@ func open(ctx context.Context, o completedOptions, began time.Time) (*resources,
 			o.Log.ErrorContext(ctx, "close the store", "error", err)
 		}
 	})
-	if r.audit, err = openAudit(o.AuditPath, r.dir.dataDir); err != nil {
+	if r.audit, err = openAudit(o.Options, r.dir.dataDir); err != nil {
 		return r, err
 	}
 	if r.audit != nil {

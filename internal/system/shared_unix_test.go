@@ -254,7 +254,7 @@ func TestAuditLogOfRootIsInRootsDirectories(t *testing.T) {
 			putDir(t, 0, filepath.Join(base, "etc", "directory.log"))
 			link(t, 0, filepath.Join(base, "etc", "link.log"), filepath.Join(base, "log", "link.log"))
 			link(t, alice, filepath.Join(base, "alice", "link.log"), passwd)
-			log, err := openAudit(filepath.Join(base, c.path), nil)
+			log, err := openAudit(Options{AuditPath: filepath.Join(base, c.path)}, nil)
 			if c.want == "" {
 				mustDo(t, err)
 				_, err := log.Write([]byte("line\n"))
@@ -281,12 +281,12 @@ func TestAuditLogInADataDirectoryOfAnotherUser(t *testing.T) {
 	onlyRoot(t)
 	base := homes(t)
 	dir := &dataDir{path: filepath.Join(base, "alice")}
-	log, err := openAudit("", dir)
+	log, err := openAudit(Options{}, dir)
 	mustDo(t, err)
 	mustDo(t, log.Close(), os.Remove(dir.join(auditFile)))
 	put(t, 0, filepath.Join(base, "etc", "passwd"))
 	link(t, alice, dir.join(auditFile), filepath.Join(base, "etc", "passwd"))
-	if _, err := openAudit("", dir); err == nil || !strings.Contains(err.Error(), "is a link of user 1234") {
+	if _, err := openAudit(Options{}, dir); err == nil || !strings.Contains(err.Error(), "is a link of user 1234") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -297,6 +297,9 @@ const dropBoxVariable = "COPPICE_TEST_DROP_BOX"
 // TestUsersWriteIntoDropBoxes: a user needs no right to read a directory in order to write a file there.
 func TestUsersWriteIntoDropBoxes(t *testing.T) {
 	if box := os.Getenv(dropBoxVariable); box != "" {
+		if os.Geteuid() == 0 { // who may read everything
+			mustDo(t, syscall.Setgroups(nil), syscall.Setgid(alice), syscall.Setuid(alice))
+		}
 		mustDo(t,
 			WriteSnapshot(filepath.Join(box, "snapshot"), contents([]byte("snapshot"))),
 			writeKubeconfig(filepath.Join(box, "config"), ours("https://127.0.0.1:1")),
@@ -307,15 +310,14 @@ func TestUsersWriteIntoDropBoxes(t *testing.T) {
 		return
 	}
 	box := t.TempDir()
+	if os.Geteuid() == 0 {
+		letOthersTo(t, box)
+		mustDo(t, os.Chown(box, alice, alice))
+	}
 	program, err := os.Executable()
 	mustDo(t, err)
 	command := exec.CommandContext(t.Context(), program, "-test.run=^TestUsersWriteIntoDropBoxes$")
 	command.Env = append(os.Environ(), dropBoxVariable+"="+box)
-	if os.Geteuid() == 0 { // who may read everything
-		mustDo(t, os.Chown(box, alice, alice), letOthersIn(filepath.Dir(box)), letOthersIn(filepath.Dir(program)))
-		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: alice, Gid: alice}}
-		command.Dir = "/"
-	}
 	mustDo(t, os.Chmod(box, 0o300))
 	output, err := command.CombinedOutput()
 	if err != nil || !strings.Contains(string(output), "PASS") {
@@ -327,16 +329,17 @@ func TestUsersWriteIntoDropBoxes(t *testing.T) {
 	}
 }
 
-// letOthersIn lets other users go to a directory of temporary files.
-func letOthersIn(dir string) error {
-	for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		info, err := os.Stat(dir)
-		if err != nil {
-			return err
-		}
-		if err := os.Chmod(dir, info.Mode().Perm()|0o055); err != nil {
-			return err
+// letOthersTo lets other users go to a directory of t.TempDir. It changes only the one that the test has made for all its
+// directories, and skips the test if others cannot go there.
+func letOthersTo(t *testing.T, dir string) {
+	t.Helper()
+	const mayPass = 0o011
+	mustDo(t, os.Chmod(filepath.Dir(dir), 0o700|mayPass))
+	for above := filepath.Dir(dir); above != filepath.Dir(above); above = filepath.Dir(above) {
+		info, err := os.Stat(above)
+		mustDo(t, err)
+		if info.Mode().Perm()&mayPass != mayPass {
+			t.Skipf("other users cannot go to %s: set TMPDIR to a directory that is open to them", above)
 		}
 	}
-	return nil
 }

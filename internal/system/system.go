@@ -126,12 +126,12 @@ func writeCredentials(o completedOptions, authority *auth.Authority, plane Plane
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	all := []credentials{{authority, plane.Server, administrator(), []string{KubeconfigPath(dataDir), o.WriteKubeconfig}, o.Log}}
+	all := []credentials{{authority, plane.Server, administrator(), KubeconfigPath(dataDir), []string{o.WriteKubeconfig}, o.Log}}
 	if o.WriteCollectorKubeconfig != "" {
-		all = append(all, credentials{authority, plane.Server, collectorOutside(), []string{o.WriteCollectorKubeconfig}, o.Log})
+		all = append(all, credentials{authority, plane.Server, collectorOutside(), "", []string{o.WriteCollectorKubeconfig}, o.Log})
 	}
 	for name, path := range o.WriteNodeKubeconfigs {
-		all = append(all, credentials{authority, plane.Server, nodeOutside(name), []string{path}, o.Log})
+		all = append(all, credentials{authority, plane.Server, nodeOutside(name), "", []string{path}, o.Log})
 	}
 	var issued []auth.Pair
 	for _, c := range all {

@@ -104,12 +104,14 @@ func (w *rootWalk) lastingFile(path string) (string, error) {
 			return "", err
 		}
 		if owner != 0 {
-			return "", fmt.Errorf("%s is a directory of user %d, who could put another file there while root writes; name a file in a directory of root", dir.Name(), owner)
+			return "", fmt.Errorf("%s is a directory of user %d, who could put another file there while root writes; name a file in a directory of root",
+				filepath.Clean(dir.Name()), owner)
 		}
 		// With the sticky bit, root's directories stay there, but names that root has not taken yet are free.
 		isSafe := info.Mode().Perm()&everybodyWrites == 0 || info.Mode()&fs.ModeSticky != 0 && dir != w.here()
 		if !isSafe {
-			return "", fmt.Errorf("everybody may write to %s, and could put another file there while root writes; name a file in a directory where only root may write", dir.Name())
+			return "", fmt.Errorf("everybody may write to %s, and could put another file there while root writes; name a file in a directory where only root may write",
+				filepath.Clean(dir.Name()))
 		}
 	}
 	return name, nil
@@ -151,16 +153,23 @@ func (w *rootWalk) enter(name string) error {
 		return w.directory(path)
 	}
 	within := w.here()
-	next, err := within.OpenRoot(name)
+	path := filepath.Join(within.Name(), name)
+	if err := checkMaker(within, path, info); err != nil { // also after create: another user may have been faster
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no directory; remove it, or name another path", path)
+	}
+	next, err := within.OpenRoot(asDirectory(name))
 	if err != nil {
 		return err
 	}
 	w.opened = append(w.opened, next)
 	opened, err := next.Stat(".")
 	if err != nil || !os.SameFile(info, opened) {
-		return errors.Join(err, fmt.Errorf("%s was replaced while it was opened", next.Name()))
+		return errors.Join(err, fmt.Errorf("%s was replaced while it was opened", path))
 	}
-	return checkMaker(within, next.Name(), opened) // also after create: another user may have been faster
+	return nil
 }
 
 // create creates a directory, but not where the link of another user leads.
@@ -203,7 +212,7 @@ func (w *rootWalk) checkDirectory() error {
 	if err != nil {
 		return err
 	}
-	return w.via.checkTarget(w.here().Name(), info)
+	return w.via.checkTarget(filepath.Clean(w.here().Name()), info)
 }
 
 // checkTarget returns an error if the link has led to something that is not of the user who made the link.
@@ -231,7 +240,7 @@ func (l foreignLink) checkFile(path string, info fs.FileInfo) error {
 //
 // A group counts as several users, also one with the name of the owner: nothing says for sure who its members are. A user
 // who is alone in it loses nothing, because it owns its files.
-func checkMaker(dir *os.Root, path string, info fs.FileInfo) error {
+func checkMaker(dir directory, path string, info fs.FileInfo) error {
 	const othersWrite = 0o022
 	shared, err := dir.Stat(".")
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 const (
@@ -210,12 +209,9 @@ func (c *reconciler) migrate(ctx context.Context, m *storagemigrationv1.StorageV
 	return 0, c.update(ctx, m, running, condition(storagemigrationv1.MigrationFailed, reasonFailed, message))
 }
 
-// isTransient reports whether a write may succeed if it is repeated. A webhook or a policy that denies a write may choose the
-// code of a failed server.
+// isTransient reports whether a write may succeed if it is repeated. It does not ask who has answered: webhooks report
+// their own failures as denials with the code of a failed server, and a repeated write that is denied costs only the back-off.
 func isTransient(err error) bool {
-	if refused, ok := refusal.Of(err); ok && !refused.By.MayPass() {
-		return false
-	}
 	return apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || utilnet.IsConnectionReset(err) ||
 		utilnet.IsConnectionRefused(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err) ||

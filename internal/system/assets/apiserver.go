@@ -194,7 +194,7 @@ func serviceRangeFrom(v *values, o *system.Options) error {
 
 // auditFrom configures the audit log as in kube-apiserver: it needs a file and a policy.
 func auditFrom(v *values, o *system.Options) error {
-	o.AuditPath, o.Server.AuditPolicy = v.text("audit-log-path"), v.text("audit-policy-file")
+	o.AuditPath, o.Server.AuditPolicy, o.Server.TrustAuditDir = v.text("audit-log-path"), v.text("audit-policy-file"), true
 	if o.AuditPath == "" || o.Server.AuditPolicy == "" {
 		if o.AuditPath != "" {
 			v.note("--audit-log-path has no effect without --audit-policy-file")

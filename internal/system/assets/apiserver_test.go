@@ -68,6 +68,14 @@ func TestParseAPIServer(t *testing.T) {
 	}
 }
 
+// TestAuditLogOfAPIServer: as with kube-apiserver, the audit log of root may be in a directory of another user.
+func TestAuditLogOfAPIServer(t *testing.T) {
+	o := parsed(t, "--audit-log-path=/workspace/audit.log --audit-policy-file=/policy.yaml", nil).Options
+	if o.AuditPath != "/workspace/audit.log" || o.Server.AuditPolicy != "/policy.yaml" || !o.Server.TrustAuditDir {
+		t.Errorf("%q, %q, trusts its directory: %t", o.AuditPath, o.Server.AuditPolicy, o.Server.TrustAuditDir)
+	}
+}
+
 // TestControllersOfAPIServer checks that the flag overrides the environment, which overrides the list in
 // the directory of the assets. Other controllers are Elsewhere, not Disabled: the server then works like
 // kube-apiserver.

@@ -67,9 +67,9 @@ func lookOrTry(ctx context.Context, facts *reader.Facts, o *inventory.Object, tr
 	case ctx.Err() != nil:
 		return nil, "", ctx.Err()
 	case err != nil:
-		return nil, "", fmt.Errorf("nothing is deleted: it is unknown whether the server protects %s: %w", refOf(o), err)
+		return nil, "", fmt.Errorf("it is unknown whether the server protects %s: %w", refOf(o), err)
 	case !p.Enforced || p.Mode != protection.Unused:
-		return nil, "", fmt.Errorf("%s is no longer protected in mode %s, and nothing is deleted", refOf(o), protection.Unused)
+		return nil, "", fmt.Errorf("%s is no longer protected in mode %s", refOf(o), protection.Unused)
 	case len(p.Remaining) > 0:
 		return p.Remaining, "", nil
 	}

@@ -44,7 +44,7 @@ func (s *session) delete(ctx context.Context, in deleteInput) (*DeleteAnswer, er
 	}
 	if err != nil {
 		notes := []string{"call preview again before another attempt"}
-		if deleted.Lines != "" && deleted.Backup != "" { // which was written before the first DELETE
+		if (deleted.Lines != "" || deleted.IsInDoubt) && deleted.Backup != "" { // which was written before the first DELETE
 			notes = append(notes, "undo restores deleted objects from the backup "+deleted.Backup)
 		}
 		return nil, withNotes(err, append(notes, deleted.Lines, deleted.Notes)...)

@@ -57,6 +57,8 @@ type Deleted struct {
 	Notes string
 	// Backup is the name of the backup, for Restoration; empty if there is none.
 	Backup string
+	// IsInDoubt is true if no answer of the server says whether an object is deleted.
+	IsInDoubt bool
 }
 
 // Config configures a Server.

@@ -50,7 +50,7 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 		if !lacks {
 			return nil
 		}
-		linked, err := patch(ctx, objects, there.GetName(), patchOf(there, map[string]any{"metadata": map[string]any{"ownerReferences": owners}}))
+		linked, err := r.patch(ctx, objects, there.GetName(), patchOf(there, map[string]any{"metadata": map[string]any{"ownerReferences": owners}}))
 		if err == nil {
 			r.mu.Lock()
 			r.plan.Linked(s, linked.GetOwnerReferences())
@@ -89,7 +89,7 @@ func (r *Run) linkVolume(ctx context.Context, name string) error {
 			return nil
 		}
 		ref := map[string]any{"uid": uid, "resourceVersion": nil}
-		_, err = patch(ctx, volumes, name, patchOf(there, map[string]any{"spec": map[string]any{"claimRef": ref}}))
+		_, err = r.patch(ctx, volumes, name, patchOf(there, map[string]any{"spec": map[string]any{"claimRef": ref}}))
 		return err
 	})
 	if err != nil && !isInterrupted(ctx, err) {
@@ -120,7 +120,7 @@ func (r *Run) writeStatus(ctx context.Context, s *undo.Step, objects dynamic.Res
 	}
 	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID}, "status": status})
 	if err == nil {
-		_, err = patch(ctx, objects, s.Place().Name, text, "status")
+		_, err = r.patch(ctx, objects, s.Place().Name, text, "status")
 	}
 	if err != nil && !refusal.ServerAnswers(err, apierrors.IsNotFound) && !isInterrupted(ctx, err) {
 		r.mu.Lock()
@@ -131,8 +131,8 @@ func (r *Run) writeStatus(ctx context.Context, s *undo.Step, objects dynamic.Res
 }
 
 // patch writes a merge patch to an object, or to a subresource.
-func patch(ctx context.Context, objects dynamic.ResourceInterface, name string, text []byte, subresource ...string) (*unstructured.Unstructured, error) {
-	return written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
+func (r *Run) patch(ctx context.Context, objects dynamic.ResourceInterface, name string, text []byte, subresource ...string) (*unstructured.Unstructured, error) {
+	return r.written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
 		return objects.Patch(writing, name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
 	})
 }

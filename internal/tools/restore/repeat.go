@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -49,28 +50,84 @@ type given struct{ response *http.Response }
 // RoundTrip implements http.RoundTripper.
 func (t given) RoundTrip(*http.Request) (*http.Response, error) { return t.response, nil }
 
-// Repeat makes a write, and makes it again while isLater reports that its error is an answer that puts it off: at the times
-// that the server names, and not later than within after the first. It returns the last answer, also if ctx ends meanwhile.
-func Repeat(ctx context.Context, within time.Duration, isLater func(error) bool, write func() error) error {
+// Patience returns how much longer to repeat a write that has got an error, some time after its first try. The write is not
+// repeated if the next try would be later.
+type Patience func(err error, since time.Duration) time.Duration
+
+// WhilePutOff returns the patience with a server that puts off a write, for a time after the first try.
+func WhilePutOff(within time.Duration) Patience {
+	return func(err error, since time.Duration) time.Duration {
+		if !IsPutOff(err) {
+			return 0
+		}
+		return within - since
+	}
+}
+
+// Until returns a patience that also ends at a time.
+func (p Patience) Until(end time.Time) Patience {
+	return func(err error, since time.Duration) time.Duration {
+		return min(p(err, since), end.Sub(clock.RealClock{}.Now()))
+	}
+}
+
+// Repeat makes a write, and makes it again as long as there is patience with its error, at the times that the server names. It
+// makes the write once without a patience. It returns the last answer, also if ctx ends meanwhile. The error is a DoubtError
+// if that answer does not say what became of an earlier try.
+func Repeat(ctx context.Context, patience Patience, write func() error) error {
+	var earlier error
 	now := clock.RealClock{}
 	began := now.Now()
 	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
 		err := write()
-		if !isLater(err) {
-			return err
-		}
 		pause := max(wait, Delay(err))
-		if now.Since(began)+pause > within {
-			return err
+		if err == nil || patience == nil || pause > patience(err, now.Since(began)) {
+			return withDoubt(err, earlier)
 		}
 		select {
 		case <-ctx.Done():
 		case <-now.After(pause):
 		}
 		if ctx.Err() != nil {
-			return err
+			return withDoubt(err, earlier)
+		}
+		if IsInDoubt(err) {
+			earlier = err
 		}
 	}
+}
+
+// DoubtError is the error of a repeated write that the server may have made in an earlier try. Its last answer is about the
+// last try alone, and an error about an object that is missing, has changed or exists may be the effect of the earlier try.
+type DoubtError struct{ Last, Earlier error }
+
+// Error implements error.
+func (e *DoubtError) Error() string {
+	return fmt.Sprintf("%v; an earlier try may have been made: %v", e.Last, e.Earlier)
+}
+
+// Unwrap returns both answers. The code and the reason of the error are those of the last one.
+func (e *DoubtError) Unwrap() []error { return []error{e.Last, e.Earlier} }
+
+// withDoubt returns the last error of a repeated write, with an earlier answer that left open whether the write was made.
+func withDoubt(last, earlier error) error {
+	if last == nil || earlier == nil || IsInDoubt(last) {
+		return last
+	}
+	return &DoubtError{last, earlier}
+}
+
+// IsInDoubt reports whether the server may have made a write that has got an error: no answer has arrived, or one that says that
+// the write is not completed.
+func IsInDoubt(err error) bool {
+	if err == nil {
+		return false
+	}
+	if _, isDoubt := errors.AsType[*DoubtError](err); isDoubt {
+		return true
+	}
+	var answer apierrors.APIStatus
+	return !errors.As(err, &answer) || answer.Status().Code != http.StatusTooManyRequests && IsPutOff(err)
 }
 
 // IsPutOff reports whether the server has answered that the same write may succeed soon: it is busy, or has not completed the

@@ -15,17 +15,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 const (
-	// servedWithin is how long a server may take to serve the kind of a new definition, to allow objects in a new
-	// namespace, or to be busy.
+	// servedWithin is how long a server may take to serve the kind of a new definition, or to allow objects in a new namespace.
 	servedWithin = 30 * time.Second
-	firstRetry   = 20 * time.Millisecond
-	maxRetry     = time.Second
+	// busyWithin is how long a server may put off the write of one object. Priority and fairness names up to 32 s for one try.
+	busyWithin = 2 * time.Minute
+	// busyInAll is how long a server may put off all writes. Without a bound, each object would take busyWithin.
+	busyInAll  = 5 * time.Minute
+	firstRetry = 20 * time.Millisecond
+	maxRetry   = time.Second
 	// writeTimeout bounds a write: an API server answers within a minute.
 	writeTimeout = 65 * time.Second
 	// fieldManager is the field manager of all writes.
@@ -41,10 +45,13 @@ type Run struct {
 	Status bool
 	// Progress, if set, is called after each object, by one goroutine at a time.
 	Progress func(done, all int)
+	// Until, if set, is when to stop repeating writes that the server puts off.
+	Until time.Time
 
 	mu   sync.Mutex
 	plan *undo.Plan // guarded by mu
 	done int        // guarded by mu
+	busy time.Time  // guarded by mu; when the server has begun to put off all writes; zero if it has not
 }
 
 // Run executes a plan. It records failed objects in the plan; an error means that it was interrupted.
@@ -97,7 +104,7 @@ func (r *Run) create(ctx context.Context, s *undo.Step) error {
 		return nil
 	}
 	objects := r.objects(s)
-	made, err := written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
+	made, err := r.written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
 		return objects.Create(writing, o, metav1.CreateOptions{FieldManager: fieldManager})
 	})
 	switch {
@@ -111,7 +118,7 @@ func (r *Run) create(ctx context.Context, s *undo.Step) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case refusal.ServerAnswers(err, apierrors.IsAlreadyExists):
-		return r.readExisting(ctx, s, objects)
+		return r.readExisting(ctx, s, objects, err)
 	default:
 		r.failed(s, oneLine(err))
 		return nil
@@ -134,17 +141,50 @@ func (r *Run) failed(s *undo.Step, why string) {
 
 // written makes a write that the server may put off: it is busy, or does not serve a new kind yet. A request that was sent is
 // not cancelled: the next undo would not recognize an object whose answer was lost.
-func written(ctx context.Context, write func(context.Context) (*unstructured.Unstructured, error)) (o *unstructured.Unstructured, err error) {
-	err = Repeat(ctx, servedWithin, isLater, func() error {
+func (r *Run) written(ctx context.Context, write func(context.Context) (*unstructured.Unstructured, error)) (o *unstructured.Unstructured, err error) {
+	patience := Patience(r.patience)
+	if !r.Until.IsZero() {
+		patience = patience.Until(r.Until)
+	}
+	err = Repeat(ctx, patience, func() error {
 		writing, cancel, err := forWrite(ctx)
 		if err != nil {
 			return err
 		}
 		defer cancel()
 		o, err = write(writing)
+		r.answered(err)
 		return err
 	})
 	return o, err
+}
+
+// answered records whether the server puts off writes.
+func (r *Run) answered(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !IsPutOff(err):
+		r.busy = time.Time{}
+	case r.busy.IsZero():
+		r.busy = clock.RealClock{}.Now()
+	}
+}
+
+// patience is the Patience with the server. As long as the server accepts some writes, others may wait.
+func (r *Run) patience(err error, since time.Duration) time.Duration {
+	switch {
+	case !isLater(err):
+		return 0
+	case !IsPutOff(err):
+		return servedWithin - since
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.busy.IsZero() { // since another write was accepted
+		return busyWithin - since
+	}
+	return min(busyWithin-since, busyInAll-clock.RealClock{}.Since(r.busy))
 }
 
 // forWrite returns a context for one write, unless ctx has ended. It does not end with ctx: the server may have made a
@@ -181,8 +221,9 @@ func isUnserved(err error) bool {
 	return details == nil || details.Name == ""
 }
 
-// readExisting reads the object that has taken the place of another in the meantime.
-func (r *Run) readExisting(ctx context.Context, s *undo.Step, objects dynamic.ResourceInterface) error {
+// readExisting reads the object that has taken the place of another in the meantime, because of which the creation has failed.
+// An earlier try of this undo may have created the object: nothing proves that.
+func (r *Run) readExisting(ctx context.Context, s *undo.Step, objects dynamic.ResourceInterface, failed error) error {
 	there, err := objects.Get(ctx, s.Place().Name, metav1.GetOptions{})
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -193,6 +234,9 @@ func (r *Run) readExisting(ctx context.Context, s *undo.Step, objects dynamic.Re
 	}
 	r.mu.Lock()
 	r.plan.Found(s, r.Server.existing(there))
+	if doubt, isDoubt := errors.AsType[*DoubtError](failed); isDoubt {
+		r.plan.Doubted(s, oneLine(doubt.Earlier))
+	}
 	isRemade := s.Outcome == undo.Remade
 	r.mu.Unlock()
 	if isRemade && s.IsDefaultAccount() {
@@ -216,7 +260,7 @@ func (r *Run) restoreAccount(ctx context.Context, s *undo.Step, objects dynamic.
 		}
 		o.SetUID(there.GetUID())
 		o.SetResourceVersion(there.GetResourceVersion())
-		_, err = written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
+		_, err = r.written(ctx, func(writing context.Context) (*unstructured.Unstructured, error) {
 			return objects.Update(writing, o, metav1.UpdateOptions{FieldManager: fieldManager})
 		})
 		return err

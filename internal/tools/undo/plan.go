@@ -285,6 +285,14 @@ func (p *Plan) Found(s *Step, e Existing) {
 	p.is(old, e.UID, s.place.Kind)
 }
 
+// Doubted records that this undo may have created the object that has the place of another one: the server has given an answer
+// that leaves that open.
+func (p *Plan) Doubted(s *Step, answer string) {
+	if s.Outcome == Occupied {
+		s.end(Occupied, s.Why+"; this undo may have created that object, as the server has answered "+answer+": check it, and accept it with --relink")
+	}
+}
+
 // Interrupted records that the run has ended early: the remaining objects have failed.
 func (p *Plan) Interrupted() {
 	for _, s := range p.Steps {
