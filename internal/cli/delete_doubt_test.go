@@ -191,6 +191,24 @@ func TestInterruptedDeletionInDoubtIsSettled(t *testing.T) {
 	}
 }
 
+// The end of the wait for another reason does not hide that the object may be deleted, nor is the reason hidden.
+func TestOtherErrorAfterADoubtIsNoProof(t *testing.T) {
+	atHome(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newLateServer()
+		s.isLate = func(*http.Request) bool { return false }
+		s.putOff = func(_ int, w http.ResponseWriter) bool {
+			s.Put("widgets", metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a"}) // without the label
+			http.Error(w, "the server is too slow", http.StatusGatewayTimeout)
+			return true
+		}
+		got, err := deleteUnusedWith(t.Context(), t, s, deleteFlags{}, "--max", "2")
+		if err == nil || !strings.Contains(err.Error(), errUnanswered.Error()) || !strings.Contains(err.Error(), "is no longer protected in mode unused") || strings.Contains(err.Error(), "nothing is deleted") {
+			t.Errorf("%v\n%s%s", err, got.out, got.err)
+		}
+	})
+}
+
 // An object that is there long after a DELETE in doubt was not deleted by it: then the command says so.
 func TestOldDoubtEnds(t *testing.T) {
 	atHome(t)

@@ -16,7 +16,7 @@ type credentials struct {
 	server    string // its URL
 	identity  identity
 	own       string   // the kubeconfig in the data directory; none if empty
-	paths     []string // the kubeconfigs that the user has named; an empty path is none
+	paths     []string // the kubeconfigs that the user has named, or empty
 	log       *slog.Logger
 }
 

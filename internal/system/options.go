@@ -159,7 +159,7 @@ type ServerOptions struct {
 	// none if empty.
 	AdmissionConfig, AuditPolicy string
 	// TrustAuditDir lets root write the audit log into any directory, as kube-apiserver does. Otherwise, the directory of a
-	// given AuditPath must be one where only root can replace the file. That of a test is often another user's.
+	// given AuditPath must be one where only root can replace the file. Tests often run in a directory of another user.
 	TrustAuditDir bool
 	// MaxRequests and MaxWrites limit the concurrent reads and the concurrent writes; 0: the defaults.
 	MaxRequests, MaxWrites int

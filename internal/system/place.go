@@ -117,8 +117,8 @@ func openPlace(path string) (place, error) {
 	return at, nil
 }
 
-// asDirectory returns a path that cannot be opened unless it is that of a directory. The opening of a FIFO, which another user
-// can put there at any time, would wait for a writer.
+// asDirectory returns a path under which only a directory can be opened. Another user may put a FIFO there at any time, and its
+// opening would wait for a writer.
 func asDirectory(path string) string { return path + string(filepath.Separator) + "." }
 
 func (p place) close() { _ = p.dir.Close() }
