@@ -157,10 +157,10 @@ func (d *unusedDeletion) undone(ctx context.Context, report cascade.Report, err 
 		return errors.Join(printer.result(report), verdictError{fmt.Errorf("timed out after %s: %w", d.flags.end.timeout, what), ExitTimedOut})
 	case d.lost == nil && errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("interrupted: %w", what)
+	case err == nil, errors.Is(err, what), d.lost != nil && ctx.Err() != nil:
+		return what
 	case d.lost == nil:
 		return fmt.Errorf("%w: %w", what, err)
-	case err == nil, errors.Is(err, d.lost), ctx.Err() != nil:
-		return d.lost
 	}
 	return fmt.Errorf("%w; another attempt has failed: %w", d.lost, err)
 }

@@ -23,6 +23,7 @@ type fakeCluster struct {
 	report  preview.Report // guarded by mu
 	deleted []string       // guarded by mu; the digests of the deletions
 	notes   string
+	failed  *Deleted // the result of a deletion that fails; nil if it does not
 }
 
 func (f *fakeCluster) Sources(Scope) (*ask.Sources, error) { return nil, errors.New("no cluster") }
@@ -38,6 +39,9 @@ func (f *fakeCluster) Delete(_ context.Context, _ Deletion, digest string) (Dele
 	defer f.mu.Unlock()
 	if digest != f.report.Digest {
 		return Deleted{}, errors.New("nothing is deleted: the cluster has changed")
+	}
+	if f.failed != nil {
+		return *f.failed, errors.New("it fails")
 	}
 	f.deleted = append(f.deleted, digest)
 	return Deleted{Report: f.report, Lines: "pods/p deleted\n", Notes: f.notes, Backup: "b.backup"}, nil

@@ -118,6 +118,30 @@ func TestDeletionTakesAPreviewOfTheSession(t *testing.T) {
 	}
 }
 
+// A failed deletion names the backup if objects are deleted, or may be.
+func TestFailedDeletionNamesItsBackup(t *testing.T) {
+	for name, test := range map[string]struct {
+		failed  Deleted
+		isNamed bool
+	}{
+		"in part":    {Deleted{Lines: "pods/p deleted\n", Backup: "b.backup"}, true},
+		"in doubt":   {Deleted{IsInDoubt: true, Backup: "b.backup"}, true},
+		"not at all": {Deleted{Backup: "b.backup"}, false},
+		"unsaved":    {Deleted{IsInDoubt: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, s := newFake(Deleting)
+			f.failed = &test.failed
+			c := connected(t, s)
+			preview1(t, f, s, c)
+			got := call(t, c, "delete", pod(map[string]any{"digest": f.report.Digest}))
+			if isNamed := strings.Contains(got.text, "from the backup"); !got.isError || isNamed != test.isNamed {
+				t.Errorf("the answer names the backup: %t, %+v", isNamed, got)
+			}
+		})
+	}
+}
+
 // preview1 shows the preview of the pod.
 func preview1(t *testing.T, _ *fakeCluster, _ *Server, c *mcp.ClientSession) {
 	t.Helper()
