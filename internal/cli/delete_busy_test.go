@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -232,10 +233,12 @@ func TestLabelIsWrittenOnABusyServer(t *testing.T) {
 type unusedServer struct {
 	*wireserver.Server
 
-	putOff  func(nth int, w http.ResponseWriter) bool
-	seen    func(r *http.Request) // before its answer; nil for nothing
-	deletes []time.Duration       // since the beginning
-	began   time.Time
+	putOff func(nth int, w http.ResponseWriter) bool
+	seen   func(r *http.Request) // before its answer, one at a time; nil for nothing
+	began  time.Time
+
+	mu      sync.Mutex
+	deletes []time.Duration // guarded by mu while the command runs; since the beginning
 }
 
 func newUnusedServer() *unusedServer {
@@ -247,9 +250,15 @@ func newUnusedServer() *unusedServer {
 
 // RoundTrip implements http.RoundTripper.
 func (s *unusedServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
 	if s.seen != nil {
 		s.seen(r)
 	}
+	if r.Method == http.MethodDelete {
+		s.deletes = append(s.deletes, time.Since(s.began))
+	}
+	nth := len(s.deletes)
+	s.mu.Unlock()
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/api") && r.URL.Path != "/version":
 		return inBubble{http.NotFoundHandler()}.RoundTrip(r) // it has no collector
@@ -263,9 +272,8 @@ func (s *unusedServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		agentBusy(recorder)
 		return recorder.Result(), nil
 	case r.Method == http.MethodDelete:
-		s.deletes = append(s.deletes, time.Since(s.began))
 		recorder := httptest.NewRecorder()
-		if s.putOff(len(s.deletes), recorder) {
+		if s.putOff(nth, recorder) {
 			return recorder.Result(), nil
 		}
 	case isContent(r):
