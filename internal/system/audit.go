@@ -54,7 +54,7 @@ func openLog(path string, find func(path string) (place, error)) (*os.File, stri
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return nil, "", err
 		}
-		file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|noWait, 0o600)
 		return file, path, err
 	}
 	path, err := absolute(path)

@@ -294,7 +294,8 @@ func TestAuditLogInADataDirectoryOfAnotherUser(t *testing.T) {
 // dropBoxVariable makes TestUsersWriteIntoDropBoxes write into a directory, as another user than root.
 const dropBoxVariable = "COPPICE_TEST_DROP_BOX"
 
-// TestUsersWriteIntoDropBoxes: a user needs no right to read a directory in order to write a file there.
+// TestUsersWriteIntoDropBoxes: a user needs no right to read a directory in order to write a file there. An audit log that is a
+// FIFO without a reader keeps no user waiting.
 func TestUsersWriteIntoDropBoxes(t *testing.T) {
 	if box := os.Getenv(dropBoxVariable); box != "" {
 		if os.Geteuid() == 0 { // who may read everything
@@ -306,6 +307,11 @@ func TestUsersWriteIntoDropBoxes(t *testing.T) {
 			writeKubeconfig(filepath.Join(box, "config"), ours("https://127.0.0.1:2")))
 		if got := read(t, filepath.Join(box, "config")).Clusters[ContextName].Server; got != "https://127.0.0.1:2" {
 			t.Errorf("server %s", got)
+		}
+		fifo := filepath.Join(box, "fifo")
+		mustDo(t, syscall.Mkfifo(fifo, 0o600))
+		if _, err := openAudit(Options{AuditPath: fifo}, nil); err == nil || !strings.Contains(err.Error(), "--audit-log-path") {
+			t.Errorf("a FIFO that nobody reads as the audit log: error %v", err)
 		}
 		return
 	}
@@ -324,7 +330,7 @@ func TestUsersWriteIntoDropBoxes(t *testing.T) {
 		t.Errorf("%v: %s", err, output)
 	}
 	mustDo(t, os.Chmod(box, 0o700))
-	if entries, err := os.ReadDir(box); err != nil || len(entries) != 2 {
+	if entries, err := os.ReadDir(box); err != nil || len(entries) != 3 {
 		t.Errorf("the directory has %v, %v", entries, err)
 	}
 }

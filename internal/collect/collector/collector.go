@@ -147,13 +147,13 @@ func (c *Collector) Collect(ctx context.Context, uid ownership.UID) Outcome {
 	isLent := false
 	ctx, visit := c.places.enter(ctx, uid, func() { isLent = true; c.crew.lend() })
 	err := c.untilCurrent(ctx, func() (ownership.Object, error) { return c.collect(ctx, uid) })
-	if invited := c.places.leave(visit); len(invited) > 0 {
+	outcome := outcomeOf(err)
+	if invited := c.places.leave(visit, outcome.Next); len(invited) > 0 {
 		c.queue.Add(invited...)
 	}
 	if isLent {
 		c.crew.back()
 	}
-	outcome := outcomeOf(err)
 	c.logFailure(ctx, uid, outcome)
 	return outcome
 }

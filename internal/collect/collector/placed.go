@@ -28,20 +28,24 @@ type request struct {
 	hasEnded bool
 }
 
-// begin begins a request of a decision. It returns nil if there is no place: the object comes back.
-func (p *places) begin(v *visit, g group) *request {
+// begin begins a request of a decision. It returns a noPlaceError if there is no place.
+func (p *places) begin(v *visit, g group) (*request, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k, i := p.holdLocked(v, g)
-	if i >= 0 && v.held[i].sent > 0 && k.sent >= p.limitLocked(g, k) {
-		p.awaitLocked(k, v) // it had its turn before the kind became slow
-		i = -1
-	}
-	if i < 0 {
-		return nil
+	switch {
+	case i < 0:
+		return nil, newNoPlaceError(g.kind, allAreTaken)
+	case v.held[i].sent == 0 || k.sent < p.limitLocked(g, k):
+	case v.held[i].turns > 0: // others were faster, or the kind became slow after it had its turn
+		return nil, newNoPlaceError(g.kind, turnIsTaken)
+	default:
+		v.wants = append(v.wants, g)
+		return nil, newNoPlaceError(g.kind, allAreTaken)
 	}
 	k.sent++
 	v.held[i].sent++
+	v.held[i].begun++
 	if !k.isQuick() {
 		v.giveBack()
 	}
@@ -49,7 +53,7 @@ func (p *places) begin(v *visit, g group) *request {
 	if c, ok := p.clock.(clock.WithDelayedExecution); ok {
 		r.timer = c.AfterFunc(pace.Patience, r.overdue)
 	}
-	return r
+	return r, nil
 }
 
 // overdue notes that the answer takes long.
@@ -74,6 +78,7 @@ func (r *request) end(err error) {
 	r.hasEnded = true
 	r.kind.sent--
 	r.visit.held[r.hold].sent--
+	defer r.kind.ended.Broadcast() // there may be more places now
 	r.places.updateLocked(r.kind, func() {
 		if r.isLate {
 			r.kind.late--
@@ -95,23 +100,27 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || pace.IsUnreachable(err) || ok && timed.Timeout()
 }
 
-// noPlaceError means that a request was not sent, because a kind has no place. The object comes back when it has one.
+// noPlaceError means that a request was not sent, because a kind has no place.
 type noPlaceError struct {
 	kind ownership.Kind
-	// isOver means that the decision has to end.
-	isOver bool
+	why  lack
 }
+
+// lack is why a decision cannot send a request for a kind.
+type lack uint8
+
+const (
+	allAreTaken lack = iota // the object comes back when there is a place
+	turnIsTaken             // the decision has a place, and may send the request in another turn
+	turnIsOver              // the decision has had a place for long: the object comes back, and others have their turn
+)
 
 func (e noPlaceError) Error() string {
 	return fmt.Sprintf("other requests for %s are waiting for an answer", e.kind)
 }
 
-func newNoPlaceError(kind ownership.Kind) error {
-	return pace.NewNotSentError(noPlaceError{kind: kind})
-}
-
-func newOverError(kind ownership.Kind) error {
-	return pace.NewNotSentError(noPlaceError{kind: kind, isOver: true})
+func newNoPlaceError(kind ownership.Kind, why lack) error {
+	return pace.NewNotSentError(noPlaceError{kind, why})
 }
 
 // hasNoPlace reports whether an error means that a request was not sent, because its kind has no place.
@@ -132,9 +141,9 @@ func placed[T any](ctx context.Context, p *places, kind ownership.Kind, send fun
 	if !ok {
 		return send()
 	}
-	r := p.begin(v, groupOf(ctx, kind))
-	if r == nil {
-		return answer, newNoPlaceError(kind)
+	r, err := p.begin(v, groupOf(ctx, kind))
+	if err != nil {
+		return answer, err
 	}
 	defer func() { r.end(err) }()
 	return send()

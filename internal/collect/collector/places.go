@@ -31,7 +31,8 @@ const (
 // less than the turns that the Limiter lends.
 const lateAtOnce = 96
 
-// roundsOfTurns is how many requests for such a kind a decision may send for each place, before it lets others have its own.
+// roundsOfTurns is how many requests for such a kind a decision may send for each place of its share, before it lets others
+// have its own.
 const roundsOfTurns = 4
 
 // invitedAtOnce is the number of objects of a kind with quick answers that are queued again when one decision ends.
@@ -61,6 +62,9 @@ type places struct {
 	kinds   map[group]*kindPlaces     // guarded by mu, and so is all below; those that answer quickly and have no places taken are left out
 	slow    int                       // those that do not answer quickly, and have places taken
 	invited map[ownership.UID][]group // the places that are kept for objects in the queue
+	waits   map[ownership.UID]int     // for how many places an object waits; no zeros
+	waitsOf map[string]int            // how many objects of a tenant wait; no zeros
+	passes  map[ownership.UID]*pass   // of the owners that wait for another turn
 }
 
 // kindPlaces are the places of one kind.
@@ -70,19 +74,23 @@ type kindPlaces struct {
 	taken   int                    // places, also those that are kept for objects in the queue
 	sent    int                    // requests under way
 	turns   int                    // see places.turn
-	ended   *sync.Cond             // signaled when a turn ends
+	ended   *sync.Cond             // signaled when a turn or a request ends
 	waiting queue.Turns[waiting]   // the objects that wait for a place; none if no place is taken
 	isIn    map[ownership.UID]bool // the same
 }
 
 // waiting is an object that waits for a place.
 type waiting struct {
-	uid   ownership.UID
-	since time.Time
+	uid    ownership.UID
+	tenant string
+	since  time.Time
 }
 
 func newPlaces(c clock.PassiveClock, tenant func(ownership.UID) string) *places {
-	return &places{clock: c, tenant: tenant, kinds: make(map[group]*kindPlaces), invited: make(map[ownership.UID][]group)}
+	return &places{
+		clock: c, tenant: tenant, kinds: make(map[group]*kindPlaces), invited: make(map[ownership.UID][]group),
+		waits: make(map[ownership.UID]int), waitsOf: make(map[string]int), passes: make(map[ownership.UID]*pass),
+	}
 }
 
 func (k *kindPlaces) isQuick() bool { return k.answers == quickly && k.late == 0 }
@@ -122,8 +130,10 @@ func (p *places) updateLocked(k *kindPlaces, change func()) {
 
 // visit is one decision about an object, with its places. The lock of places guards it.
 type visit struct {
-	uid  ownership.UID
-	held []hold
+	uid   ownership.UID
+	held  []hold
+	wants []group // the places that it has not found
+	pass  *pass   // nil until the decision detaches dependents
 	// lend give back what the decision has of the common means.
 	lend []func()
 }
@@ -134,7 +144,7 @@ type hold struct {
 
 	sent  int // requests under way
 	turns int // under way
-	begun int // turns
+	begun int // requests
 }
 
 type (
@@ -156,6 +166,10 @@ func (p *places) enter(ctx context.Context, uid ownership.UID, lend func()) (con
 	v := &visit{uid: uid, lend: []func(){lend}}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if v.pass = p.passes[uid]; v.pass != nil {
+		v.pass.next()
+	}
+	delete(p.passes, uid)
 	for _, g := range p.invited[uid] {
 		v.held = append(v.held, hold{group: g})
 	}
@@ -180,14 +194,33 @@ func (v *visit) giveBack() {
 	v.lend = nil
 }
 
-// holdLocked returns the index of the place that a decision has of a kind, or takes one. It returns -1 if there is none: the
-// object waits for it.
-func (p *places) holdLocked(v *visit, g group) (*kindPlaces, int) {
+// passOf returns the pass that a decision continues, or begins.
+func (p *places) passOf(ctx context.Context) *pass {
+	v, ok := ctx.Value(visitKey{}).(*visit)
+	if !ok {
+		return newPass()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v.pass == nil {
+		v.pass = newPass()
+	}
+	return v.pass
+}
+
+// kindLocked returns the places of a kind.
+func (p *places) kindLocked(g group) *kindPlaces {
 	k := p.kinds[g]
 	if k == nil {
 		k = &kindPlaces{isIn: make(map[ownership.UID]bool), ended: sync.NewCond(&p.mu)}
 		p.kinds[g] = k
 	}
+	return k
+}
+
+// holdLocked returns the index of the place that a decision has of a kind, or takes one. It returns -1 if there is none.
+func (p *places) holdLocked(v *visit, g group) (*kindPlaces, int) {
+	k := p.kindLocked(g)
 	i := slices.IndexFunc(v.held, func(h hold) bool { return h.group == g })
 	switch {
 	case i >= 0:
@@ -197,21 +230,13 @@ func (p *places) holdLocked(v *visit, g group) (*kindPlaces, int) {
 		v.held = append(v.held, hold{group: g})
 		return k, len(v.held) - 1
 	}
-	p.awaitLocked(k, v)
+	v.wants = append(v.wants, g)
 	return k, -1
 }
 
-// awaitLocked has the object of a decision wait for a place.
-func (p *places) awaitLocked(k *kindPlaces, v *visit) {
-	if !k.isIn[v.uid] {
-		k.isIn[v.uid] = true
-		k.waiting.Push(p.tenant(v.uid), waiting{v.uid, p.clock.Now()})
-	}
-}
-
 // turn waits until a decision with many requests for a kind may send one more: all such decisions together send as many as
-// there are places, and each may send one. The caller calls end after the request. The error is a noPlaceError if the
-// decision has no place at all, or has had it for long while others wait: the object comes back.
+// there are places, less those that others need, and each may send one. The caller calls end after the request. The error is a
+// noPlaceError if the decision has no place at all, or has had it for long while others wait: the object comes back.
 func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err error) {
 	v, ok := ctx.Value(visitKey{}).(*visit)
 	if !ok {
@@ -222,18 +247,17 @@ func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err
 	g := groupOf(ctx, kind)
 	k, i := p.holdLocked(v, g)
 	if i < 0 {
-		return nil, newNoPlaceError(kind)
+		return nil, newNoPlaceError(kind, allAreTaken)
 	}
-	for v.held[i].turns > 0 && k.turns >= p.limitLocked(g, k) {
+	for v.held[i].turns > 0 && max(k.turns, k.sent) >= p.limitLocked(g, k) {
 		k.ended.Wait()
 	}
-	if !k.isQuick() && k.waiting.Len() > 0 && v.held[i].begun >= roundsOfTurns*p.limitLocked(g, k) {
-		p.awaitLocked(k, v)
-		return nil, newOverError(kind)
+	if !k.isQuick() && k.waiting.Len() > 0 && v.held[i].begun >= max(1, roundsOfTurns*p.limitLocked(g, k)/k.taken) {
+		v.wants = append(v.wants, g)
+		return nil, newNoPlaceError(kind, turnIsOver)
 	}
 	k.turns++
 	v.held[i].turns++
-	v.held[i].begun++
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -243,30 +267,84 @@ func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err
 	}, nil
 }
 
-// leave ends a decision, and returns the objects that have a place now.
-func (p *places) leave(v *visit) (invited []ownership.UID) {
+// leave ends a decision, and returns the objects that have a place now. The object waits for those that the decision has not
+// found, unless it comes back for another reason.
+func (p *places) leave(v *visit, next Next) (invited []ownership.UID) {
+	waits := next == Settled && len(v.wants) > 0
+	var tenant string
+	if waits {
+		tenant = p.tenant(v.uid) // before the lock: it takes that of the graph
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var groups []group
 	for _, h := range v.held {
 		k := p.kinds[h.group]
 		p.updateLocked(k, func() { k.taken-- })
-		n := p.limitLocked(h.group, k) - k.taken
-		if n > slowPlaces {
-			n = invitedAtOnce
+		groups = append(groups, h.group)
+	}
+	if waits {
+		for _, g := range v.wants {
+			p.pushLocked(p.kindLocked(g), waiting{v.uid, tenant, p.clock.Now()})
 		}
-		n = max(0, min(n, k.waiting.Len()))
-		for range n {
-			uid := k.waiting.Pop().uid
-			delete(k.isIn, uid)
-			p.invited[uid] = append(p.invited[uid], h.group)
-			invited = append(invited, uid)
-		}
-		p.updateLocked(k, func() { k.taken += n })
-		if k.taken == 0 && k.answers == quickly {
-			delete(p.kinds, h.group)
+		groups = append(groups, v.wants...)
+		if v.pass != nil && v.pass.isOver() {
+			p.passes[v.uid] = v.pass
 		}
 	}
+	for _, g := range groups {
+		invited = append(invited, p.inviteLocked(g)...)
+	}
 	return invited
+}
+
+// inviteLocked takes the free places of a kind for objects that wait for one.
+func (p *places) inviteLocked(g group) (invited []ownership.UID) {
+	k := p.kinds[g]
+	if k == nil {
+		return nil
+	}
+	n := p.limitLocked(g, k) - k.taken
+	if n > slowPlaces {
+		n = invitedAtOnce
+	}
+	n = max(0, min(n, k.waiting.Len()))
+	for range n {
+		uid := p.popLocked(k)
+		p.invited[uid] = append(p.invited[uid], g)
+		invited = append(invited, uid)
+	}
+	p.updateLocked(k, func() { k.taken += n })
+	if k.taken == 0 && k.answers == quickly {
+		delete(p.kinds, g)
+	}
+	return invited
+}
+
+// pushLocked has an object wait for a place.
+func (p *places) pushLocked(k *kindPlaces, w waiting) {
+	if k.isIn[w.uid] {
+		return
+	}
+	k.isIn[w.uid] = true
+	k.waiting.Push(w.tenant, w)
+	if p.waits[w.uid]++; p.waits[w.uid] == 1 {
+		p.waitsOf[w.tenant]++
+	}
+}
+
+// popLocked ends the wait of the object whose turn it is.
+func (p *places) popLocked(k *kindPlaces) ownership.UID {
+	w := k.waiting.Pop()
+	delete(k.isIn, w.uid)
+	if p.waits[w.uid]--; p.waits[w.uid] > 0 {
+		return w.uid
+	}
+	delete(p.waits, w.uid)
+	if p.waitsOf[w.tenant]--; p.waitsOf[w.tenant] == 0 {
+		delete(p.waitsOf, w.tenant)
+	}
+	return w.uid
 }
 
 // forget forgets who waits. No decision is under way.
@@ -275,6 +353,9 @@ func (p *places) forget() {
 	defer p.mu.Unlock()
 	clear(p.kinds)
 	clear(p.invited)
+	clear(p.waits)
+	clear(p.waitsOf)
+	clear(p.passes)
 	p.slow = 0
 }
 
@@ -283,22 +364,18 @@ func (p *places) length() (objects int, oldest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.kinds {
-		objects += k.waiting.Len()
 		for first := range k.waiting.Firsts() {
 			oldest = max(oldest, p.clock.Since(first.since))
 		}
 	}
-	return objects, oldest
+	return len(p.waits), oldest
 }
 
 // lengthOf returns how many objects of a tenant wait.
-func (p *places) lengthOf(tenant string) (objects int) {
+func (p *places) lengthOf(tenant string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, k := range p.kinds {
-		objects += k.waiting.LenOf(tenant)
-	}
-	return objects
+	return p.waitsOf[tenant]
 }
 
 // describe returns how many objects wait, by kind.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector"
@@ -242,9 +245,10 @@ func TestL5_NamespacesTakeTurnsForASlowKind(t *testing.T) {
 		for i := range others {
 			s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: fmt.Sprint("other-", i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
 		}
-		time.Sleep(10 * pace.Patience)
-		if got := c.Backlog("crowd"); got < objects/2 || got > objects || c.Status().Queue.Length < got {
-			t.Errorf("%d objects of the namespace wait, and %d in all; %d were created", got, c.Status().Queue.Length, objects)
+		time.Sleep(10*pace.Patience + pace.Patience/2) // between two answers
+		synctest.Wait()
+		if got, all := c.Backlog("crowd"), c.Status().Queue.Length; got < objects/2 || got > objects || all < got {
+			t.Errorf("%d objects of the namespace wait, and %d in all; %d were created", got, all, objects)
 		}
 		for i := range others {
 			if _, isThere := s.Lookup(podRef(fmt.Sprint("other-", i))); isThere {
@@ -350,4 +354,59 @@ func TestL5_OrphansTakeTurnsForASlowKind(t *testing.T) {
 			t.Errorf("%d objects are left, want the %d orphans", got, owners*dependents)
 		}
 	})
+}
+
+// L5: the owners of many dependents of a slow kind, of which some cannot be detached, get on beside other decisions about that
+// kind, which get on, too. The dependents that cannot be detached hold up no others.
+func TestL5_OrphansOfASlowKindThatFail(t *testing.T) {
+	const owners, dependents, failing, others = 15, 120, 70, 500
+	for name, failure := range map[string]error{
+		"failures": apierrors.NewInternalError(errors.New("conversion failed")),
+		"refusals": webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: http.StatusForbidden, Message: "kept"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := collector.Config{Batch: 1000, Limiter: pace.New(32, 256, clock.RealClock{}.Now)}
+			running(t, config, func(s *apimodel.Server, _ *collector.Collector) {
+				s.Before(func(r apimodel.Request) {
+					if r.Ref.Kind == podKind {
+						time.Sleep(2 * pace.Patience)
+					}
+				})
+				for i := range owners {
+					web := s.Create(ownership.Object{Kind: setKind, Namespace: space, Name: fmt.Sprint("web-", i)})
+					for n := range dependents {
+						part := s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: fmt.Sprint("part-", i, "-", n), Owners: []ownership.Reference{ownedBy(web)}})
+						if n < failing {
+							s.Inject(apimodel.Fault{Verb: "patch owners", Ref: client.RefOf(part), Err: failure})
+						}
+					}
+				}
+				synctest.Wait()
+				for i := range owners {
+					s.Remove(setRef(fmt.Sprint("web-", i)), orphan)
+				}
+				for i := range others {
+					s.Create(ownership.Object{Kind: podKind, Namespace: "crowd", Name: fmt.Sprint(i), Owners: []ownership.Reference{absent(fmt.Sprint(i))}})
+				}
+				// One request for each object takes 5 minutes. Those that fail are repeated.
+				time.Sleep(15 * time.Minute)
+				owned := 0
+				for i := range owners * dependents {
+					part, _ := s.Lookup(podRef(fmt.Sprint("part-", i/dependents, "-", i%dependents)))
+					owned += len(part.Owners)
+				}
+				if owned != owners*failing {
+					t.Errorf("%d dependents have their owner, want the %d that cannot be detached", owned, owners*failing)
+				}
+				if got := s.Len(); got != owners*(1+dependents) {
+					t.Errorf("%d of %d other objects are left", got-owners*(1+dependents), others)
+				}
+				s.Heal()
+				time.Sleep(time.Hour)
+				if got := s.Len(); got != owners*dependents {
+					t.Errorf("%d objects are left, want the %d orphans", got, owners*dependents)
+				}
+			})
+		})
+	}
 }

@@ -2,10 +2,7 @@ package collector
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -147,113 +144,4 @@ func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Deci
 func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 	c.state.wrote(epoch, self)
 	return nil
-}
-
-// disown detaches all dependents from an owner that is being orphaned (R13). Afterwards the owner
-// is reconsidered: if it has no dependents left, its finalizer is removed, else disown runs
-// again. In another epoch it stops: a restored backup may have undone the deletion of the owner (R4).
-func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Object, d verdict.Disown) error {
-	c.logIdle(ctx, owner, d)
-	var refused atomic.Pointer[refusedError] // of one dependent; any other error counts more
-	var noPlace atomic.Pointer[error]        // the same; the owner comes back
-	var isOver atomic.Bool                   // the others have their turn when it comes back
-	err := pace.Each(c.config.Workers, d.Dependents, func(dependent ownership.UID) error {
-		if isOver.Load() {
-			return nil
-		}
-		if err := c.config.Await(ctx); err != nil {
-			return err
-		}
-		if c.state.Epoch() != epoch {
-			return errNewEpoch // before a dependent is read: the new epoch may have other ones
-		}
-		err := c.detachInTurn(ctx, epoch, owner, dependent)
-		if none, is := errors.AsType[noPlaceError](err); is {
-			noPlace.Store(&err)
-			isOver.CompareAndSwap(false, none.isOver)
-			return nil
-		}
-		if one, isRefused := errors.AsType[refusedError](err); isRefused {
-			refused.Store(&one)
-			return nil
-		}
-		return err
-	})
-	if one := noPlace.Load(); err == nil && one != nil {
-		err = *one
-	}
-	if one := refused.Load(); err == nil && one != nil {
-		err = *one
-	}
-	if err != nil {
-		// The owner keeps its finalizer: a dependent that is not detached would
-		// be collected when the owner goes.
-		return fmt.Errorf("detach dependents of %s: %w", client.RefOf(owner), err)
-	}
-	c.queue.Add(owner.UID)
-	return nil
-}
-
-// detachInTurn is detach, in one of the turns that the owner has for the kind of the dependent.
-func (c *Collector) detachInTurn(ctx context.Context, epoch int, owner ownership.Object, uid ownership.UID) error {
-	dependent, known := c.state.object(uid)
-	if !known {
-		return nil
-	}
-	if dependent.MoreOwners > 0 {
-		ctx = holdingWhole(ctx)
-	}
-	end, err := c.places.turn(ctx, dependent.Kind)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return c.untilCurrent(ctx, func() (ownership.Object, error) { return c.detach(ctx, epoch, owner, uid) })
-}
-
-// detach removes the references of one dependent to an owner, whose deletion was observed in an epoch.
-func (c *Collector) detach(ctx context.Context, epoch int, owner ownership.Object, uid ownership.UID) (ownership.Object, error) {
-	dependent, known := c.state.object(uid)
-	if !known {
-		return dependent, nil
-	}
-	if dependent.MoreOwners > 0 {
-		end, err := c.beginWhole(ctx)
-		if err != nil {
-			return dependent, err
-		}
-		defer end()
-		now, same, err := c.readAgain(ctx, dependent)
-		if err != nil || !same {
-			return dependent, err
-		}
-		dependent = now
-	}
-	remaining := slices.DeleteFunc(slices.Clone(dependent.Owners), func(r ownership.Reference) bool { return r.UID == owner.UID })
-	if len(remaining) == len(dependent.Owners) {
-		return dependent, nil
-	}
-	record := c.recordOfOrphan(dependent, owner)
-	now, err := c.api.PatchOwners(c.inEpoch(ctx, epoch), dependent, remaining)
-	isKept := err == nil && slices.ContainsFunc(now.Owners, func(r ownership.Reference) bool { return r.UID == owner.UID })
-	if isKept {
-		c.state.refresh(epoch, now)
-		return dependent, fmt.Errorf("the server has kept the reference of %s to %s", client.RefOf(dependent), client.RefOf(owner))
-	}
-	c.record(record, err)
-	switch refused, isRefused := refusal.Of(err); {
-	case err == nil:
-		c.state.refresh(epoch, now)
-		c.log.InfoContext(ctx, "orphaned", "object", client.RefOf(dependent).String(), "owner", client.RefOf(owner).String())
-		return dependent, nil
-	case isRefused:
-		return dependent, refusedWrite{dependent, []ownership.UID{owner.UID}, record.Action, refused, err}
-	case apierrors.IsNotFound(err):
-		// This does not wait for the DELETED event (see goneAlready): the owner waits for
-		// every dependent that the graph knows.
-		c.state.vanish(uid)
-		return dependent, nil
-	default:
-		return dependent, fmt.Errorf("write owner references of %s: %w", client.RefOf(dependent), err)
-	}
 }

@@ -1,8 +1,10 @@
 package feed_test
 
 import (
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +87,57 @@ func TestR4_RevisionThatTheServerDoesNotKnow(t *testing.T) {
 				})
 				time.Sleep(time.Minute)
 				check(t, "after the gap", r.take("Pod", "epoch"), "epoch", "replace Pod [a]")
+			})
+		})
+	}
+}
+
+// R4: a server that fails when it is asked for its list at the watched revision has not shown that it knows that revision.
+// One that lists there, or has no such lists, has not begun another history.
+func TestR4_ListAtTheWatchedRevisionFails(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		code   int // of the answer to the list at the watched revision; 0: the list
+		words  string
+		begins bool // another epoch
+	}{
+		{"it answers", 0, "", false},
+		{"no such lists", http.StatusBadRequest, "resourceVersionMatch is not supported", false},
+		{"its storage fails", http.StatusInternalServerError, "etcdserver: request timed out", true},
+		{"it has no time", http.StatusTooManyRequests, "too many requests", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			verifying(t, func(t *testing.T, f *front) {
+				time.Sleep(time.Minute) // a watch that ends at once shows a server without its revision
+				f.seen.take("Pod", "epoch")
+				f.change(func() {
+					f.before = func(r *http.Request) {
+						query := r.URL.Query()
+						f.core.change(func() {
+							f.core.words = test.words
+							delete(f.core.refusal, "pods")
+							switch {
+							case !strings.HasSuffix(r.URL.Path, "/pods"):
+							case query.Get("resourceVersionMatch") == "Exact" && test.code != 0:
+								f.core.refusal["pods"] = test.code
+							case query.Get("watch") != "" && query.Get("sendInitialEvents") == "":
+								f.core.refusal["pods"] = http.StatusInternalServerError // so that a list follows
+							}
+						})
+					}
+				})
+				f.core.change(func() { f.core.hangUp("pods") })
+				time.Sleep(time.Second)
+				f.change(func() { f.before = nil })
+				f.core.change(func() { delete(f.core.refusal, "pods") })
+				time.Sleep(time.Minute)
+				calls := f.seen.take("Pod", "epoch")
+				if !slices.Contains(calls, "replace Pod [p]") {
+					t.Fatalf("calls = %v, want a list", calls)
+				}
+				if got := slices.Contains(calls, "epoch"); got != test.begins {
+					t.Errorf("calls = %v, want another epoch: %t", calls, test.begins)
+				}
 			})
 		})
 	}

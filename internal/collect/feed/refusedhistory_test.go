@@ -188,6 +188,8 @@ func TestR4_RefusedListOfAFormerRevisionShowsNothing(t *testing.T) {
 		"no such kind":           {http.StatusNotFound, "the server could not find the requested resource", false},
 		"a busy server":          {http.StatusTooManyRequests, "too many requests", false},
 		"the storage is away":    {http.StatusInternalServerError, "etcdserver: request timed out", false},
+		"the storage starts":     {http.StatusInternalServerError, "rpc error: code = Unavailable desc = transport is closing", false},
+		"the storage is slow":    {http.StatusInternalServerError, "context deadline exceeded", false},
 		"a server that starts":   {http.StatusServiceUnavailable, "not ready", false},
 		"a page with 400":        {http.StatusBadRequest, "", false},
 		"a page with 403":        {http.StatusForbidden, "", false},

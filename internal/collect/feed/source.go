@@ -19,6 +19,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // source makes the lists and watches of a monitor's Reflector, and records how each request
@@ -47,12 +48,16 @@ func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions
 }
 
 // lists records the request for a list, which follows errors of the watch. They have not shown whether the list continues
-// the watched history.
+// the watched history. Neither does an error of the server for the list at the watched revision: the history is doubted. If
+// no server has answered, that is an outage, after which VerifyHistory compares the history.
 func (s *source) lists(ctx context.Context) {
-	if doubted := s.monitor.lists(); doubted != "" {
-		if hasForgotten, err := s.hasForgotten(ctx, doubted); err == nil && hasForgotten {
-			s.monitor.expires()
-		}
+	doubted := s.monitor.lists()
+	if doubted == "" {
+		return
+	}
+	hasForgotten, err := s.hasForgotten(ctx, doubted)
+	if hasForgotten || err != nil && !errors.Is(err, errNoFormerLists) && !refusal.IsUnanswered(err) {
+		s.monitor.expires()
 	}
 }
 

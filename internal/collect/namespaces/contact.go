@@ -2,6 +2,8 @@ package namespaces
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -61,7 +63,7 @@ type deliveryKey struct{}
 type delivery struct {
 	trust    *trust                    // of a write that rests on it; nil for others
 	began    atomic.Pointer[time.Time] // when it was last sent
-	isOpen   atomic.Bool               // it was sent, and the server has not answered
+	isOpen   atomic.Bool               // it was sent, and the server has not answered, or the answer has broken off
 	silences atomic.Int64              // of the contact, before its last answer that counts
 
 	isUnobserved bool // no contact knows when it is sent and answered
@@ -110,11 +112,28 @@ func (t observed) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	if answer.IsFromServer() { // else something has answered in its place
 		d.isOpen.Store(false)
+		response.Body = body{response.Body, d}
 	}
 	if now := t.contact.clock.Now(); !mayRepeat(request.Context(), response, now, now.Sub(began)) {
 		response.Header.Del(retryAfter)
 	}
 	return response, nil
+}
+
+// body is the body of an answer. If it breaks off, the rest may have been lost with the server.
+type body struct {
+	io.ReadCloser
+
+	of *delivery
+}
+
+// Read implements io.Reader.
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.of.isOpen.Store(true)
+	}
+	return n, err
 }
 
 // WrappedRoundTripper implements net.RoundTripperWrapper.

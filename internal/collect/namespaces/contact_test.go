@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -251,6 +253,40 @@ func TestR4_SilencesAreCounted(t *testing.T) {
 					t.Errorf("the silence is forgotten: %d before it, %d after it", before, after)
 				}
 			})
+		})
+	}
+}
+
+// A list that breaks off shows no more than a request without an answer: the server may have been put back meanwhile.
+func TestR4_ListsThatBreakOffAreUnanswered(t *testing.T) {
+	for name, test := range map[string]struct {
+		rest   io.Reader
+		breaks bool
+	}{
+		"whole":      {strings.NewReader("}"), false},
+		"broken off": {iotest.ErrReader(io.ErrUnexpectedEOF), true},
+		"reset":      {iotest.ErrReader(syscall.ECONNRESET), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newContact(clock.RealClock{})
+			transport := c.wrap(lateServer(func(*http.Request) (*http.Response, error) {
+				list := answer(http.StatusOK)
+				list.Body = io.NopCloser(io.MultiReader(strings.NewReader("{"), test.rest))
+				return list, nil
+			}))
+			var d delivery
+			request, err := http.NewRequestWithContext(context.WithValue(t.Context(), deliveryKey{}, &d), http.MethodGet, "http://server/api/v1/pods", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := transport.RoundTrip(request)
+			if err != nil || d.isUnanswered(nil) {
+				t.Fatalf("before the list is read: %v, unanswered: %t", err, d.isUnanswered(nil))
+			}
+			_, err = io.ReadAll(list.Body)
+			if got := d.isUnanswered(err); got != test.breaks || (err != nil) != test.breaks {
+				t.Errorf("unanswered: %t, want %t; error %v", got, test.breaks, err)
+			}
 		})
 	}
 }

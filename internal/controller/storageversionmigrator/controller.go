@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
@@ -55,7 +56,7 @@ func New(config Config) (*controller.Controller, error) {
 	c := &reconciler{config, informer.GetIndexer()}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{informer},
-		Sources: []controller.Source{{Informer: informer, Keys: c.sameResource}},
+		Sources: []controller.Source{{Informer: informer, Keys: c.sameResource, Ignore: sameStep}},
 	}, nil
 }
 
@@ -80,6 +81,18 @@ func (c *reconciler) sameResource(obj any) []cache.ObjectName {
 		}
 	}
 	return keys
+}
+
+// sameStep reports whether a change to a migration is followed by the same step: only the texts of its conditions differ, for
+// instance. The controller writes there why objects could not be migrated, and repeats that after a back-off.
+func sameStep(before, now any) bool {
+	a, ok := before.(*storagemigrationv1.StorageVersionMigration)
+	b, both := now.(*storagemigrationv1.StorageVersionMigration)
+	return ok && both && a.UID == b.UID && a.Spec == b.Spec && a.Status.ResourceVersion == b.Status.ResourceVersion &&
+		a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero() &&
+		slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, func(a, b metav1.Condition) bool {
+			return a.Type == b.Type && a.Status == b.Status
+		})
 }
 
 // of returns the migrations of a resource.

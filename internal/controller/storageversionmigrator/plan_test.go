@@ -66,6 +66,36 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestTextsOfConditionsEnqueueNothing: a migration that could not rewrite an object writes why, and goes on after a back-off.
+// Its own write must not end that. Changes that lead to another step do.
+func TestTextsOfConditionsEnqueueNothing(t *testing.T) {
+	before := migration("a", 1, "3", running)
+	for name, test := range map[string]struct {
+		change func(m *storagemigrationv1.StorageVersionMigration)
+		want   bool
+	}{
+		"another failure": {func(m *storagemigrationv1.StorageVersionMigration) {
+			m.ResourceVersion, m.Status.Conditions[0].Message = "8", progress(2, 3, errors.New("read tcp 10.1.2.3:41234: connection reset"))
+		}, true},
+		"success": {func(m *storagemigrationv1.StorageVersionMigration) {
+			m.Status.Conditions = append(m.Status.Conditions, condition(succeeded, "A", ""))
+		}, false},
+		"it does not run": {func(m *storagemigrationv1.StorageVersionMigration) {
+			m.Status.Conditions[0].Status = metav1.ConditionFalse
+		}, false},
+		"a version":           {func(m *storagemigrationv1.StorageVersionMigration) { m.Status.ResourceVersion = "4" }, false},
+		"a deletion":          {func(m *storagemigrationv1.StorageVersionMigration) { m.DeletionTimestamp = new(metav1.NewTime(epoch)) }, false},
+		"another one":         {func(m *storagemigrationv1.StorageVersionMigration) { m.UID = "other" }, false},
+		"one of another kind": {func(m *storagemigrationv1.StorageVersionMigration) { m.Spec.Resource.Resource = "gadgets" }, false},
+	} {
+		now := before.DeepCopy()
+		test.change(now)
+		if got := sameStep(before, now); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
+		}
+	}
+}
+
 func TestOlderObjectsAreRewritten(t *testing.T) {
 	found, err := older([]storedObject{{version: "9"}, {version: "10"}, {version: "11"}}, "10")
 	if err != nil || len(found) != 2 || found[0].version != "9" || found[1].version != "10" {

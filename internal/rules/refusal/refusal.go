@@ -124,7 +124,7 @@ func ServerAnswers(err error, is func(error) bool) bool {
 
 // byReason returns the refuser of an answer whose text names nobody. It is empty if the request may be repeated.
 func byReason(s *metav1.Status, message string) By {
-	if strings.HasPrefix(message, notReady) || strings.HasPrefix(message, etcdPrefix) {
+	if isPassing(message) {
 		return ""
 	}
 	switch s.Reason {

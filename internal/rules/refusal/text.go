@@ -40,10 +40,29 @@ const (
 	unsurveyed  = "whether objects use "
 	notKnownYet = ", which has the label " + protection.Label + "=" + string(protection.Unused) + ", is not known yet: "
 
-	// Answers that end when the server is ready.
+	// Answers that end when the server is ready, or its storage.
 	notReady   = "not yet ready to handle request"
 	etcdPrefix = "etcdserver: "
+	rpcPrefix  = "rpc error: code = " // of the client of the storage
+	endOfFile  = "error reading from server: EOF"
+	timeIsOver = "context deadline exceeded"
+	cancelled  = "context canceled"
 )
+
+// isPassing reports whether a message is one of a server that is not ready, or whose storage is away. Such an answer ends by
+// itself. The codes of gRPC are those that its documentation calls worth a retry.
+func isPassing(message string) bool {
+	if code, ok := strings.CutPrefix(message, rpcPrefix); ok {
+		code, _, _ = strings.Cut(code, " ")
+		switch code {
+		case "Aborted", "Canceled", "DeadlineExceeded", "ResourceExhausted", "Unavailable":
+			return true
+		}
+		return false
+	}
+	return strings.HasPrefix(message, notReady) || strings.HasPrefix(message, etcdPrefix) || strings.HasPrefix(message, endOfFile) ||
+		strings.HasPrefix(message, timeIsOver) || strings.HasPrefix(message, cancelled)
+}
 
 // bare returns a message without what NewForbidden and NewInternalError put before the words of the refuser. The name
 // of the object is in quotes, so no name looks like more.

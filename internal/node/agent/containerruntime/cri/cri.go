@@ -226,9 +226,9 @@ func (r *Runtime) hear(err error) {
 	r.answered = r.clock.Now()
 }
 
-// Adopt implements agent.Runtime. There is nothing to restore: all state is stored with
-// the containers.
-func (r *Runtime) Adopt(*corev1.Pod) {}
+// Adopt implements agent.Runtime. All state is stored with the containers, but the first pull must know the names of images
+// that the adopted pods use.
+func (r *Runtime) Adopt(pod *corev1.Pod) { r.Update(pod) }
 
 // Observe implements agent.Runtime.
 func (r *Runtime) Observe(uid types.UID) lifecycle.Observed { return r.cache.observe(uid) }

@@ -73,7 +73,7 @@ func TestManyNamesDisplaceNoOther(t *testing.T) {
 	pod := aPod()
 	pod.Spec.Containers[0].Image, pod.Spec.InitContainers = "quay.io/b/used:1", []corev1.Container{{Image: "quay.io/b/init:2"}}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "quay.io/b/debug:1"}}}
-	n.runtime.Update(pod)
+	n.runtime.Adopt(pod) // the agent has started again, and has seen nothing else of the pod
 	pullSome := func(prefix string) {
 		t.Helper()
 		for i := range 5 {

@@ -1,0 +1,117 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// slowPlacesOf returns places of which those of some kinds are limited, and one tenant.
+func slowPlacesOf(kinds ...ownership.Kind) *places {
+	p := newPlaces(clock.RealClock{}, func(ownership.UID) string { return "tenant" })
+	for _, kind := range kinds {
+		p.kindLocked(group{kind: kind}).answers = slowly
+	}
+	return p
+}
+
+// L5: a decision with many requests for a slow kind waits for its next turn while the requests of all decisions take all
+// places. Then it can send its request.
+func TestL5_TurnsCountTheRequestsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kind := ownership.Kind{Kind: "Slow"}
+		p := slowPlacesOf(kind)
+		begin := func(ctx context.Context, v *visit) *request {
+			t.Helper()
+			r, err := p.begin(v, groupOf(ctx, kind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		var owner context.Context
+		var first, other *visit
+		var last *request
+		for i := range slowPlaces {
+			ctx, v := p.enter(t.Context(), ownership.UID(fmt.Sprint(i)), func() {})
+			if i == 0 {
+				owner, first = ctx, v
+			}
+			if i < slowPlaces-1 { // the last one has one request only
+				if _, err := p.turn(ctx, kind); err != nil {
+					t.Fatal(err)
+				}
+			}
+			other, last = v, begin(ctx, v)
+		}
+		hasTurn := false
+		go func() {
+			end, err := p.turn(owner, kind)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer end()
+			hasTurn = true
+			begin(owner, first).end(nil)
+		}()
+		synctest.Wait()
+		if hasTurn {
+			t.Error("a turn without a place for its request")
+		}
+		last.end(nil)
+		synctest.Wait()
+		if !hasTurn {
+			t.Error("no turn although a request has ended")
+		}
+		if invited := p.leave(other, Settled); len(invited) > 0 {
+			t.Errorf("%v have places, nobody waits", invited)
+		}
+	})
+}
+
+// L5: an object that waits for places of several kinds counts once. One that comes back for another reason, such as its
+// back-off, does not wait.
+func TestL5_ObjectsThatWaitCountOnce(t *testing.T) {
+	kinds := []ownership.Kind{{Kind: "A"}, {Kind: "B"}, {Kind: "C"}}
+	p := slowPlacesOf(kinds...)
+	visitAll := func(uid ownership.UID) *visit {
+		ctx, v := p.enter(t.Context(), uid, func() {})
+		for _, kind := range kinds {
+			if r, err := p.begin(v, groupOf(ctx, kind)); err == nil {
+				r.end(nil)
+				p.updateLocked(r.kind, func() { r.kind.answers = slowly }) // no other goroutine uses it
+			}
+		}
+		return v
+	}
+	var holders []*visit
+	for i := range slowPlaces {
+		holders = append(holders, visitAll(ownership.UID(fmt.Sprint(i))))
+	}
+	expect := func(what string, want int) {
+		t.Helper()
+		if got, _ := p.length(); got != want || p.lengthOf("tenant") != want {
+			t.Errorf("%s: %d objects wait, %d of the tenant, want %d", what, got, p.lengthOf("tenant"), want)
+		}
+	}
+	p.leave(visitAll("failed"), Retry)
+	expect("after a failure", 0)
+	p.leave(visitAll("x"), Settled)
+	p.leave(visitAll("y"), Settled)
+	expect("two without places", 2)
+	if invited := p.leave(holders[0], Settled); len(invited) != len(kinds) {
+		t.Errorf("%v have places, want one object, for each kind", invited)
+	}
+	expect("one has places", 1)
+	p.leave(holders[1], Settled)
+	expect("both have places", 0)
+	if _, v := p.enter(t.Context(), "x", func() {}); len(v.held) != len(kinds) {
+		t.Errorf("x has %d places", len(v.held))
+	}
+}
