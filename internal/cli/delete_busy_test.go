@@ -208,6 +208,14 @@ func TestLabelIsWrittenOnABusyServer(t *testing.T) {
 			answers: map[string][]string{"GET": {labelled(""), "403 after 0"}, "PATCH": {"503 after 7", "409 after 0"}},
 			asked:   []string{"GET 0", "PATCH 0", "PATCH 7", "GET 7"}, want: errUnanswered,
 		},
+		"changed all the time": {
+			answers: map[string][]string{"GET": {labelled("")}, "PATCH": {"409 after 0"}},
+			asked:   strings.Split(strings.Repeat("GET 0,PATCH 0,", protectTries-1)+"GET 0,PATCH 0", ","), want: errAlwaysChanges,
+		},
+		"changed all the time, and in the end perhaps written": {
+			answers: map[string][]string{"GET": {labelled("")}, "PATCH": {"409 after 0", "409 after 0", "409 after 0", "409 after 0", "503 after 7", "409 after 0"}},
+			asked:   strings.Split(strings.Repeat("GET 0,PATCH 0,", protectTries)+"PATCH 7", ","), want: errUnanswered,
+		},
 		"unavailable to the end": {
 			answers: map[string][]string{"GET": {labelled("")}, "PATCH": {"503 after 40"}},
 			asked:   []string{"GET 0", "PATCH 0", "PATCH 40"}, want: errUnanswered,

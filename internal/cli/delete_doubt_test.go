@@ -234,6 +234,18 @@ func TestOldDoubtEnds(t *testing.T) {
 	})
 }
 
+// backedUp returns the flags of a command that writes a backup, and accepts that it lacks resources which the user may not list.
+func backedUp(home string, server http.Handler) previewFlags {
+	f := previewFlags{cluster: clusterFlags{kube: kubeFlags(&cobra.Command{})}, cascade: "background"}
+	*f.cluster.kube.APIServer = "http://server"
+	f.cluster.kube.WrapConfigFn = func(config *rest.Config) *rest.Config {
+		config.Transport = inBubble{server}
+		return config
+	}
+	f.backup = backupFlags{file: filepath.Join(home, "it.backup"), key: filepath.Join(home, "key"), without: acceptedLack{forbiddenResources}}
+	return f
+}
+
 // A command replaces the backup of its last attempt only if the new one lacks nothing that the DELETE of the last attempt may
 // have removed.
 func TestBackupIsReplacedByAWholeOne(t *testing.T) {
@@ -255,14 +267,8 @@ func TestBackupIsReplacedByAWholeOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			home := atHome(t)
 			cluster, _ := unlistedCluster(t, http.StatusOK)
-			handler := &unlisted{cluster, http.StatusOK}
-			f := previewFlags{cluster: clusterFlags{kube: kubeFlags(&cobra.Command{})}, cascade: "background"}
-			*f.cluster.kube.APIServer = "http://server"
-			f.cluster.kube.WrapConfigFn = func(config *rest.Config) *rest.Config {
-				config.Transport = inBubble{handler}
-				return config
-			}
-			f.backup = backupFlags{file: filepath.Join(home, "it.backup"), key: filepath.Join(home, "key"), without: acceptedLack{forbiddenResources}}
+			handler := &unlisted{Handler: cluster, code: http.StatusOK}
+			f := backedUp(home, handler)
 			args := []string{"namespaces/shop"}
 			var out, errs bytes.Buffer
 			s := Streams{Out: &out, Err: &errs}

@@ -73,6 +73,9 @@ func (d *unusedDeletion) protect(ctx context.Context) (restore func() error, err
 // errRelabelled is the error for an object that somebody else has labelled, deleted or replaced meanwhile.
 var errRelabelled = errors.New("somebody else has changed its protection, or has deleted it")
 
+// errAlwaysChanges is the error for an object whose version was another one at each try.
+var errAlwaysChanges = errors.New("it changes all the time; try again")
+
 // relabel changes the label of the object from one value to another; an empty value stands for no label.
 func (d *unusedDeletion) relabel(ctx context.Context, from, to string) error {
 	var doubt error // of a write that the server may have made
@@ -98,7 +101,10 @@ func (d *unusedDeletion) relabel(ctx context.Context, from, to string) error {
 			doubt = err
 		}
 	}
-	return errors.New("it changes all the time")
+	if doubt != nil {
+		return fmt.Errorf("%w: %w", errAlwaysChanges, doubt)
+	}
+	return errAlwaysChanges
 }
 
 // patch sets the label of the object, or removes it if the value is empty, on the condition that the object has a version.

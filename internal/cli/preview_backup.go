@@ -12,8 +12,6 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
@@ -130,7 +128,15 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	if err != nil {
 		return err
 	}
-	kept, missed, err := readPredicted(ctx, cluster, r)
+	config, err := cluster.config()
+	if err != nil {
+		return err
+	}
+	server, err := restore.NewServer(config, nil)
+	if err != nil {
+		return err
+	}
+	kept, missed, err := readPredicted(ctx, server, r)
 	if err != nil {
 		return err
 	}
@@ -143,8 +149,8 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 		return fmt.Errorf("%w; %s has the objects of the last attempt", incomplete, f.file)
 	}
 	content := backup.Content{Kept: kept, Lacks: append(saysOf(unseen), missed...)}
-	if f.own != nil && (f.isNeeded || len(unseen) > 0) {
-		if err := f.addEarlier(&content, key); err != nil {
+	if f.own != nil {
+		if content, err = f.withEarlier(ctx, server, content, &attempt{unseen: unseen, inDoubt: f.isNeeded}, key); err != nil {
 			return err
 		}
 	}
@@ -175,15 +181,7 @@ func (f *backupFlags) loadKey(s Streams) (path string, key *keyfile.Key, err err
 }
 
 // readPredicted reads the objects that a preview predicts to be removed. missed has a line for each that could not be read.
-func readPredicted(ctx context.Context, cluster *clusterFlags, r preview.Report) (kept []undo.Kept, missed []string, err error) {
-	config, err := cluster.config()
-	if err != nil {
-		return nil, nil, err
-	}
-	server, err := restore.NewServer(config, nil)
-	if err != nil {
-		return nil, nil, err
-	}
+func readPredicted(ctx context.Context, server *restore.Server, r preview.Report) (kept []undo.Kept, missed []string, err error) {
 	kinds, err := server.Kinds(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -191,28 +189,6 @@ func readPredicted(ctx context.Context, cluster *clusterFlags, r preview.Report)
 	wanted, unserved := backup.Of(r, kinds)
 	kept, missed, err = backup.Read(ctx, server.Dynamic(), wanted)
 	return kept, append(unserved, missed...), err
-}
-
-// addEarlier adds the objects that only the backup of the last attempt has: its DELETE may have removed them.
-func (f *backupFlags) addEarlier(content *backup.Content, key *keyfile.Key) error {
-	text, err := os.ReadFile(f.file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // the user has removed it
-	}
-	if err != nil {
-		return fmt.Errorf("read the backup of the last attempt: %w", err)
-	}
-	earlier, _, err := backup.Open(text, key)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.file, err)
-	}
-	has := sets.New[types.UID]()
-	for n := range content.Kept {
-		has.Insert(content.Kept[n].UID())
-	}
-	content.Kept = append(content.Kept, slices.DeleteFunc(earlier.Kept, func(k undo.Kept) bool { return has.Has(k.UID()) })...)
-	content.Lacks = append(content.Lacks, slices.DeleteFunc(earlier.Lacks, func(line string) bool { return slices.Contains(content.Lacks, line) })...)
-	return nil
 }
 
 // errMissed returns an error if a backup lacks objects.

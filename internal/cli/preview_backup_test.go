@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -62,21 +64,37 @@ func TestBackupReplacesItsOwnFile(t *testing.T) {
 	}
 }
 
-// unlisted is a server that does not list Secrets.
+// unlisted is a server that does not list Secrets. Its objects have their kinds if they are read whole.
 type unlisted struct {
 	http.Handler
 
-	code int // of the answer to a list; 200 for a list
+	code   int  // of the answer to a list; 200 for a list
+	unread bool // Secrets are not read one by one either
 }
 
 func (u unlisted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if u.code == http.StatusOK || !strings.HasSuffix(r.URL.Path, "/secrets") {
-		u.Handler.ServeHTTP(w, r)
+	isSecret := strings.HasSuffix(r.URL.Path, "/secrets") || u.unread && strings.Contains(r.URL.Path, "/secrets/")
+	if u.code == http.StatusOK || !isSecret {
+		recorder := httptest.NewRecorder()
+		u.Handler.ServeHTTP(recorder, r)
+		maps.Copy(w.Header(), recorder.Header())
+		w.WriteHeader(recorder.Code)
+		_, _ = io.WriteString(w, inWhole(r, recorder.Body.String()))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(u.code)
-	_, _ = fmt.Fprintf(w, `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": %d, "message": "no list for you"}`, u.code)
+	_, _ = fmt.Fprintf(w, `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": %[1]d, "message": "no list for you, %[1]d"}`, u.code)
+}
+
+// inWhole returns the answer of a wireserver to a request as that of a server that has whole objects.
+func inWhole(r *http.Request, answer string) string {
+	path := strings.Split(r.URL.Path, "/")
+	kind := map[string]string{"configmaps": "ConfigMap", "secrets": "Secret", "namespaces": "Namespace"}[path[len(path)-2]]
+	if kind == "" || strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
+		return answer
+	}
+	return strings.NewReplacer("meta.k8s.io/v1", "v1", "PartialObjectMetadata", kind).Replace(answer)
 }
 
 // unlistedCluster returns a cluster that answers lists of Secrets with a code, and its URL.
@@ -86,7 +104,7 @@ func unlistedCluster(t *testing.T, code int) (*wireserver.Server, string) {
 	cluster.Put("namespaces", metav1.ObjectMeta{Name: "shop", UID: "shop"})
 	cluster.Put("configmaps", metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a"})
 	cluster.Put("secrets", metav1.ObjectMeta{Namespace: "shop", Name: "s", UID: "s"})
-	server := httptest.NewServer(unlisted{cluster, code})
+	server := httptest.NewServer(unlisted{Handler: cluster, code: code})
 	t.Cleanup(server.Close)
 	return cluster, server.URL
 }

@@ -78,7 +78,9 @@ func (r *request) end(err error) {
 	r.hasEnded = true
 	r.kind.sent--
 	r.visit.held[r.hold].sent--
-	defer r.kind.ended.Broadcast() // there may be more places now
+	if r.visit.held[r.hold].turns == 0 { // otherwise, the end of the turn follows
+		defer r.kind.ended.Broadcast()
+	}
 	r.places.updateLocked(r.kind, func() {
 		if r.isLate {
 			r.kind.late--

@@ -239,8 +239,18 @@ func TestPatienceOfAnUndo(t *testing.T) {
 		run.answered(busy)
 		expect(busy, 0, time.Minute)
 		expect(unserved, 0, servedWithin)
-		run.answered(nil)
-		expect(busy, 0, busyWithin)
+		for _, undecided := range []error{
+			errors.New("connection refused"), io.EOF, context.DeadlineExceeded, unserved,
+			status(http.StatusInternalServerError, metav1.StatusReasonInternalError), status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized),
+		} {
+			run.answered(undecided)
+			expect(busy, 0, time.Minute)
+		}
+		for _, decided := range []error{nil, status(http.StatusForbidden, metav1.StatusReasonForbidden), status(http.StatusConflict, metav1.StatusReasonAlreadyExists)} {
+			run.answered(busy)
+			run.answered(decided)
+			expect(busy, 0, busyWithin)
+		}
 		if left := Patience(run.patience).Until(time.Now().Add(time.Second))(busy, 0); left != time.Second {
 			t.Errorf("until the end: %s", left)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -24,10 +25,15 @@ import (
 const (
 	// servedWithin is how long a server may take to serve the kind of a new definition, or to allow objects in a new namespace.
 	servedWithin = 30 * time.Second
+	// servedInAll is how long a server may take for all objects of such kinds. Without a bound, each would take servedWithin.
+	servedInAll = time.Minute
 	// busyWithin is how long a server may put off the write of one object. Priority and fairness names up to 32 s for one try.
 	busyWithin = 2 * time.Minute
 	// busyInAll is how long a server may put off all writes. Without a bound, each object would take busyWithin.
-	busyInAll  = 5 * time.Minute
+	busyInAll = 5 * time.Minute
+	// lateWithin is how long a server may put off a write after Run.Until, as long as it accepts others. Priority and fairness
+	// names one second on a server that keeps up.
+	lateWithin = 5 * time.Second
 	firstRetry = 20 * time.Millisecond
 	maxRetry   = time.Second
 	// writeTimeout bounds a write: an API server answers within a minute.
@@ -45,13 +51,15 @@ type Run struct {
 	Status bool
 	// Progress, if set, is called after each object, by one goroutine at a time.
 	Progress func(done, all int)
-	// Until, if set, is when to stop repeating writes that the server puts off.
+	// Until, if set, is when to stop repeating writes to a server that puts off all writes. A kind that is not served yet has its
+	// time nevertheless.
 	Until time.Time
 
-	mu   sync.Mutex
-	plan *undo.Plan // guarded by mu
-	done int        // guarded by mu
-	busy time.Time  // guarded by mu; when the server has begun to put off all writes; zero if it has not
+	mu       sync.Mutex
+	plan     *undo.Plan // guarded by mu
+	done     int        // guarded by mu
+	busy     time.Time  // guarded by mu; when the server has begun to put off all writes; zero if it has not
+	unserved time.Time  // guarded by mu; when it has begun not to serve the kinds of all writes; zero if it has not
 }
 
 // Run executes a plan. It records failed objects in the plan; an error means that it was interrupted.
@@ -142,11 +150,7 @@ func (r *Run) failed(s *undo.Step, why string) {
 // written makes a write that the server may put off: it is busy, or does not serve a new kind yet. A request that was sent is
 // not cancelled: the next undo would not recognize an object whose answer was lost.
 func (r *Run) written(ctx context.Context, write func(context.Context) (*unstructured.Unstructured, error)) (o *unstructured.Unstructured, err error) {
-	patience := Patience(r.patience)
-	if !r.Until.IsZero() {
-		patience = patience.Until(r.Until)
-	}
-	err = Repeat(ctx, patience, func() error {
+	err = Repeat(ctx, r.patience, func() error {
 		writing, cancel, err := forWrite(ctx)
 		if err != nil {
 			return err
@@ -159,32 +163,53 @@ func (r *Run) written(ctx context.Context, write func(context.Context) (*unstruc
 	return o, err
 }
 
-// answered records whether the server puts off writes.
+// answered records whether the server puts off writes, or does not serve kinds. An answer that is neither, and no decision about
+// the write, changes nothing: a load balancer in front of a dead server also breaks connections.
 func (r *Run) answered(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case !IsPutOff(err):
-		r.busy = time.Time{}
-	case r.busy.IsZero():
-		r.busy = clock.RealClock{}.Now()
+	case IsPutOff(err):
+		r.busy = earliest(r.busy)
+	case isUnserved(err):
+		r.unserved = earliest(r.unserved)
+	case isDecision(err):
+		r.busy, r.unserved = time.Time{}, time.Time{}
 	}
+}
+
+// earliest returns the beginning of something that lasts: now if it has not begun.
+func earliest(began time.Time) time.Time {
+	if began.IsZero() {
+		return clock.RealClock{}.Now()
+	}
+	return began
 }
 
 // patience is the Patience with the server. As long as the server accepts some writes, others may wait.
 func (r *Run) patience(err error, since time.Duration) time.Duration {
-	switch {
-	case !isLater(err):
+	if !isLater(err) {
 		return 0
-	case !IsPutOff(err):
-		return servedWithin - since
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy.IsZero() { // since another write was accepted
-		return busyWithin - since
+	now := clock.RealClock{}.Now()
+	if !IsPutOff(err) {
+		return min(servedWithin-since, servedInAll-lasting(r.unserved, now))
 	}
-	return min(busyWithin-since, busyInAll-clock.RealClock{}.Since(r.busy))
+	left := min(busyWithin-since, busyInAll-lasting(r.busy, now))
+	if r.Until.IsZero() {
+		return left
+	}
+	return min(left, max(r.Until.Sub(now), lateWithin-max(since, lasting(r.busy, now))))
+}
+
+// lasting returns how long something lasts; 0 if it has not begun.
+func lasting(began, now time.Time) time.Duration {
+	if began.IsZero() {
+		return 0
+	}
+	return now.Sub(began)
 }
 
 // forWrite returns a context for one write, unless ctx has ended. It does not end with ctx: the server may have made a
@@ -209,6 +234,16 @@ func isLater(err error) bool {
 		return isUnserved(err)
 	}
 	return Delay(err) > 0 || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)
+}
+
+// isDecision reports whether the server has made a write, or has decided not to make it. A 500 is no decision: a server without
+// its storage gives that answer, too.
+func isDecision(err error) bool {
+	if err == nil {
+		return true
+	}
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError && !refusal.IsUnanswered(err)
 }
 
 // isUnserved reports whether the server does not serve the kind, yet.
