@@ -91,7 +91,7 @@ func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolic
 		validateMatchConditions(p.Spec.MatchConditions, p.Spec.ParamKind != nil, spec.Child("matchConditions")),
 		validate.Each(p.Spec.Variables, spec.Child("variables"), expressions.add),
 		validate.Each(p.Spec.Validations, spec.Child("validations"), expressions.validateValidation),
-		validate.NoDuplicates(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a admissionregistrationv1.AuditAnnotation) string { return a.Key }, "key"),
+		validate.DistinctNames(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a admissionregistrationv1.AuditAnnotation) string { return a.Key }, "key"),
 		validate.Each(p.Spec.AuditAnnotations, spec.Child("auditAnnotations"), func(a *admissionregistrationv1.AuditAnnotation, at *field.Path) field.ErrorList {
 			return append(validateAnnotationKey(p.Name, a.Key, at.Child("key")), expressions.validateAnnotation(a, at)...)
 		}),

@@ -21,7 +21,7 @@ func validatePlacement(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		metav1validation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector")),
 		ValidateTolerations(spec.Tolerations, path.Child("tolerations")),
 		validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints")),
-		validate.NoDuplicates(spec.SchedulingGates, path.Child("schedulingGates"), func(g corev1.PodSchedulingGate) string { return g.Name }, ""),
+		validate.DistinctNames(spec.SchedulingGates, path.Child("schedulingGates"), func(g corev1.PodSchedulingGate) string { return g.Name }, ""),
 		validate.Each(spec.SchedulingGates, path.Child("schedulingGates"), func(g *corev1.PodSchedulingGate, at *field.Path) field.ErrorList {
 			return validate.FromMessages(g.Name, at, validation.IsQualifiedName(g.Name))
 		}),

@@ -98,7 +98,7 @@ func validateClaimReferences(references []corev1.ResourceClaim, names claimNames
 
 // ValidateResourceClaimStatuses checks the claims in a pod's status, which were created from templates.
 func ValidateResourceClaimStatuses(statuses []corev1.PodResourceClaimStatus, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	errs := validate.NoDuplicates(statuses, path, func(s corev1.PodResourceClaimStatus) string { return s.Name }, "name")
+	errs := validate.DistinctNames(statuses, path, func(s corev1.PodResourceClaimStatus) string { return s.Name }, "name")
 	claims := map[string]bool{}
 	for i := range spec.ResourceClaims {
 		claims[spec.ResourceClaims[i].Name] = true

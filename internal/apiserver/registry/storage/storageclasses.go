@@ -123,7 +123,7 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) f
 	seen := map[string]bool{}
 	for i, term := range terms {
 		expressions := path.Index(i).Child("matchLabelExpressions")
-		errs = append(errs, validate.NoDuplicates(term.MatchLabelExpressions, expressions, func(r corev1.TopologySelectorLabelRequirement) string { return r.Key }, "key")...)
+		errs = append(errs, validate.DistinctNames(term.MatchLabelExpressions, expressions, func(r corev1.TopologySelectorLabelRequirement) string { return r.Key }, "key")...)
 		errs = append(errs, validate.Each(term.MatchLabelExpressions, expressions, validateTopologyRequirement)...)
 		// A term without expressions, which matches every place, counts as a duplicate.
 		if text := fmt.Sprint(term.MatchLabelExpressions); seen[text] || len(term.MatchLabelExpressions) == 0 {

@@ -91,35 +91,34 @@ func Immutable(value, old any, path *field.Path) field.ErrorList {
 // NoDuplicates checks that no two elements of a list have the same name. child is the field that has the name; without
 // child, errors point to the element. Empty names are reported elsewhere.
 func NoDuplicates[T any, K comparable](things []T, path *field.Path, name func(T) K, child string) field.ErrorList {
-	var errs field.ErrorList
 	var empty K
-	seen := map[K]bool{}
-	for i, thing := range things {
-		n := name(thing)
-		if n != empty && seen[n] {
-			at := path.Index(i)
-			if child != "" {
-				at = at.Child(child)
-			}
-			errs = append(errs, field.Duplicate(at, n))
-		}
-		if len(errs) > maxListErrors {
-			break
-		}
-		seen[n] = true
-	}
-	return errs
+	return duplicates(things, path, child, func(thing T) (K, bool) { n := name(thing); return n, n != empty })
+}
+
+// DistinctNames is NoDuplicates, except that two elements may not both have an empty name, either.
+func DistinctNames[T any, K comparable](things []T, path *field.Path, name func(T) K, child string) field.ErrorList {
+	return duplicates(things, path, child, func(thing T) (K, bool) { return name(thing), true })
 }
 
 // Distinct checks that no two values of a list are the same, nor both empty.
 func Distinct[T comparable](values []T, path *field.Path) field.ErrorList {
-	seen := make(map[T]bool, len(values))
-	return Each(values, path, func(value *T, at *field.Path) field.ErrorList {
-		if seen[*value] {
-			return field.ErrorList{field.Duplicate(at, *value)}
+	return DistinctNames(values, path, func(value T) T { return value }, "")
+}
+
+// duplicates returns an error for each element of a list whose name another one before it has. name returns whether a name
+// counts.
+func duplicates[T any, K comparable](things []T, path *field.Path, child string, name func(T) (K, bool)) field.ErrorList {
+	seen := make(map[K]bool, len(things))
+	return Each(things, path, func(thing *T, at *field.Path) field.ErrorList {
+		n, counts := name(*thing)
+		if !counts || !seen[n] {
+			seen[n] = true
+			return nil
 		}
-		seen[*value] = true
-		return nil
+		if child != "" {
+			at = at.Child(child)
+		}
+		return field.ErrorList{field.Duplicate(at, n)}
 	})
 }
 
