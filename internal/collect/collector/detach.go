@@ -23,8 +23,11 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 	c.logIdle(ctx, owner, d)
 	p := c.places.passOf(ctx)
 	err := pace.Each(c.config.Workers, d.Dependents, func(uid ownership.UID) error {
+		if p.skips(uid, c.state) {
+			return nil
+		}
 		dependent, known := c.state.object(uid)
-		if !known || p.skips(dependent) {
+		if !known {
 			return nil
 		}
 		if err := c.config.Await(ctx); err != nil {
@@ -36,6 +39,9 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 		p.note(dependent, c.detachInTurn(ctx, epoch, owner, dependent))
 		return nil
 	})
+	if failure := p.concealed(); failure != nil {
+		c.logFailure(ctx, owner.UID, Outcome{Next: Retry, Err: failure})
+	}
 	if err == nil {
 		err = p.end()
 	}
@@ -48,40 +54,48 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 	return nil
 }
 
-// pass tries to detach each dependent of an owner once. That takes several decisions if a kind is slow, and others wait for
-// its places: each of them sends a part of the requests. It is safe for concurrent use.
+// pass tries to detach each dependent of an owner once. That takes several decisions if a kind is slow, and others need its
+// places, too: each of them sends a part of the requests. It is safe for concurrent use.
 type pass struct {
-	mu      sync.Mutex
-	failed  map[ownership.UID]bool // the dependents that could not be detached; guarded by mu, and so is all below
-	refused *refusedError          // of one dependent; any other error counts more
-	err     error                  // of one dependent
-	noPlace error                  // of this decision: the owner comes back, and that counts more than a refusal
-	over    map[group]error        // the kinds that others have their turn for: the pass goes on when the owner comes back
+	mu       sync.Mutex
+	failed   map[ownership.UID]bool // the dependents that could not be detached; guarded by mu, and so is all below
+	refused  *refusedError          // of one dependent; any other error counts more
+	err      error                  // of one dependent
+	isLogged bool                   // err was logged
+	over     map[group]error        // the kinds without a place or a turn for this decision: the pass goes on in the next one
 }
 
 func newPass() *pass { return &pass{failed: make(map[ownership.UID]bool), over: make(map[group]error)} }
 
-// skips reports whether a decision does not try to detach a dependent: the pass has tried it already, or others have their turn.
-func (p *pass) skips(dependent ownership.Object) bool {
+// skips reports whether a decision does not try to detach a dependent: the pass has tried it already, or its kind is over.
+func (p *pass) skips(uid ownership.UID, s *state) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.failed[dependent.UID] || p.over[groupOfDependent(dependent)] != nil
+	if p.failed[uid] || len(p.over) == 0 {
+		return p.failed[uid]
+	}
+	kind, isObserved := s.kind(uid)
+	if !isObserved {
+		return true
+	}
+	inPart, whole := p.over[group{kind, false}] != nil, p.over[group{kind, true}] != nil
+	if inPart == whole {
+		return whole
+	}
+	dependent, known := s.object(uid)
+	return !known || p.over[groupOfDependent(dependent)] != nil
 }
 
 // note records how the attempt to detach a dependent ended.
 func (p *pass) note(dependent ownership.Object, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	none, isNoPlace := errors.AsType[noPlaceError](err)
 	refused, isRefused := errors.AsType[refusedError](err)
 	switch {
 	case err == nil:
 		return
-	case isNoPlace && none.why == turnIsOver:
+	case hasNoPlace(err):
 		p.over[groupOfDependent(dependent)] = err
-		return
-	case isNoPlace:
-		p.noPlace = err
 		return
 	case isRefused:
 		p.refused = &refused
@@ -91,29 +105,28 @@ func (p *pass) note(dependent ownership.Object, err error) {
 	p.failed[dependent.UID] = true
 }
 
-// isOver reports whether the decision has ended because others have their turn.
-func (p *pass) isOver() bool {
+// concealed returns the error of a dependent that end does not return, because the pass goes on; once.
+func (p *pass) concealed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.over) > 0
+	if len(p.over) == 0 || p.isLogged {
+		return nil
+	}
+	p.isLogged = p.err != nil
+	return p.err
 }
 
-// end returns the error of a decision.
+// end returns the error of a decision: a noPlaceError if the pass goes on when the owner comes back.
 func (p *pass) end() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, err := range p.over {
 		return err
 	}
-	switch {
-	case p.err != nil:
-		return p.err
-	case p.noPlace != nil:
-		return p.noPlace
-	case p.refused != nil:
+	if p.err == nil && p.refused != nil {
 		return *p.refused
 	}
-	return nil
+	return p.err
 }
 
 // next begins another decision of the same pass.
@@ -121,7 +134,6 @@ func (p *pass) next() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.over)
-	p.noPlace = nil
 }
 
 // groupOfDependent returns the group of the requests that detach a dependent.

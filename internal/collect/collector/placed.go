@@ -40,7 +40,7 @@ func (p *places) begin(v *visit, g group) (*request, error) {
 	case v.held[i].turns > 0: // others were faster, or the kind became slow after it had its turn
 		return nil, newNoPlaceError(g.kind, turnIsTaken)
 	default:
-		v.wants = append(v.wants, g)
+		v.want(g)
 		return nil, newNoPlaceError(g.kind, allAreTaken)
 	}
 	k.sent++

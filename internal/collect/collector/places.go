@@ -2,11 +2,9 @@ package collector
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/utils/clock"
 
@@ -62,9 +60,9 @@ type places struct {
 	kinds   map[group]*kindPlaces     // guarded by mu, and so is all below; those that answer quickly and have no places taken are left out
 	slow    int                       // those that do not answer quickly, and have places taken
 	invited map[ownership.UID][]group // the places that are kept for objects in the queue
-	waits   map[ownership.UID]int     // for how many places an object waits; no zeros
+	waits   map[ownership.UID]*wait   // of the objects that wait
 	waitsOf map[string]int            // how many objects of a tenant wait; no zeros
-	passes  map[ownership.UID]*pass   // of the owners that wait for another turn
+	passes  map[ownership.UID]*pass   // of the owners that wait
 }
 
 // kindPlaces are the places of one kind.
@@ -79,17 +77,10 @@ type kindPlaces struct {
 	isIn    map[ownership.UID]bool // the same
 }
 
-// waiting is an object that waits for a place.
-type waiting struct {
-	uid    ownership.UID
-	tenant string
-	since  time.Time
-}
-
 func newPlaces(c clock.PassiveClock, tenant func(ownership.UID) string) *places {
 	return &places{
 		clock: c, tenant: tenant, kinds: make(map[group]*kindPlaces), invited: make(map[ownership.UID][]group),
-		waits: make(map[ownership.UID]int), waitsOf: make(map[string]int), passes: make(map[ownership.UID]*pass),
+		waits: make(map[ownership.UID]*wait), waitsOf: make(map[string]int), passes: make(map[ownership.UID]*pass),
 	}
 }
 
@@ -132,7 +123,7 @@ func (p *places) updateLocked(k *kindPlaces, change func()) {
 type visit struct {
 	uid   ownership.UID
 	held  []hold
-	wants []group // the places that it has not found
+	wants []group // the places that it has not found, each once
 	pass  *pass   // nil until the decision detaches dependents
 	// lend give back what the decision has of the common means.
 	lend []func()
@@ -186,6 +177,13 @@ func (p *places) lend(ctx context.Context, give func()) {
 	}
 }
 
+// want notes that the decision has not found a place.
+func (v *visit) want(g group) {
+	if !slices.Contains(v.wants, g) {
+		v.wants = append(v.wants, g)
+	}
+}
+
 // giveBack gives back what the visit has of the common means.
 func (v *visit) giveBack() {
 	for _, give := range v.lend {
@@ -230,7 +228,7 @@ func (p *places) holdLocked(v *visit, g group) (*kindPlaces, int) {
 		v.held = append(v.held, hold{group: g})
 		return k, len(v.held) - 1
 	}
-	v.wants = append(v.wants, g)
+	v.want(g)
 	return k, -1
 }
 
@@ -253,7 +251,7 @@ func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err
 		k.ended.Wait()
 	}
 	if !k.isQuick() && k.waiting.Len() > 0 && v.held[i].begun >= max(1, roundsOfTurns*p.limitLocked(g, k)/k.taken) {
-		v.wants = append(v.wants, g)
+		v.want(g)
 		return nil, newNoPlaceError(kind, turnIsOver)
 	}
 	k.turns++
@@ -277,74 +275,27 @@ func (p *places) leave(v *visit, next Next) (invited []ownership.UID) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var groups []group
 	for _, h := range v.held {
 		k := p.kinds[h.group]
 		p.updateLocked(k, func() { k.taken-- })
-		groups = append(groups, h.group)
 	}
 	if waits {
 		for _, g := range v.wants {
-			p.pushLocked(p.kindLocked(g), waiting{v.uid, tenant, p.clock.Now()})
+			p.pushLocked(p.kindLocked(g), waiting{v.uid, p.clock.Now()}, tenant)
 		}
-		groups = append(groups, v.wants...)
-		if v.pass != nil && v.pass.isOver() {
+		if v.pass != nil {
 			p.passes[v.uid] = v.pass
 		}
 	}
-	for _, g := range groups {
-		invited = append(invited, p.inviteLocked(g)...)
+	for _, h := range v.held {
+		invited = append(invited, p.inviteLocked(h.group)...)
+	}
+	for _, g := range v.wants { // the places may be free by now
+		if !slices.ContainsFunc(v.held, func(h hold) bool { return h.group == g }) {
+			invited = append(invited, p.inviteLocked(g)...)
+		}
 	}
 	return invited
-}
-
-// inviteLocked takes the free places of a kind for objects that wait for one.
-func (p *places) inviteLocked(g group) (invited []ownership.UID) {
-	k := p.kinds[g]
-	if k == nil {
-		return nil
-	}
-	n := p.limitLocked(g, k) - k.taken
-	if n > slowPlaces {
-		n = invitedAtOnce
-	}
-	n = max(0, min(n, k.waiting.Len()))
-	for range n {
-		uid := p.popLocked(k)
-		p.invited[uid] = append(p.invited[uid], g)
-		invited = append(invited, uid)
-	}
-	p.updateLocked(k, func() { k.taken += n })
-	if k.taken == 0 && k.answers == quickly {
-		delete(p.kinds, g)
-	}
-	return invited
-}
-
-// pushLocked has an object wait for a place.
-func (p *places) pushLocked(k *kindPlaces, w waiting) {
-	if k.isIn[w.uid] {
-		return
-	}
-	k.isIn[w.uid] = true
-	k.waiting.Push(w.tenant, w)
-	if p.waits[w.uid]++; p.waits[w.uid] == 1 {
-		p.waitsOf[w.tenant]++
-	}
-}
-
-// popLocked ends the wait of the object whose turn it is.
-func (p *places) popLocked(k *kindPlaces) ownership.UID {
-	w := k.waiting.Pop()
-	delete(k.isIn, w.uid)
-	if p.waits[w.uid]--; p.waits[w.uid] > 0 {
-		return w.uid
-	}
-	delete(p.waits, w.uid)
-	if p.waitsOf[w.tenant]--; p.waitsOf[w.tenant] == 0 {
-		delete(p.waitsOf, w.tenant)
-	}
-	return w.uid
 }
 
 // forget forgets who waits. No decision is under way.
@@ -357,36 +308,4 @@ func (p *places) forget() {
 	clear(p.waitsOf)
 	clear(p.passes)
 	p.slow = 0
-}
-
-// length returns how many objects wait, and how long the first of them has waited.
-func (p *places) length() (objects int, oldest time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, k := range p.kinds {
-		for first := range k.waiting.Firsts() {
-			oldest = max(oldest, p.clock.Since(first.since))
-		}
-	}
-	return len(p.waits), oldest
-}
-
-// lengthOf returns how many objects of a tenant wait.
-func (p *places) lengthOf(tenant string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.waitsOf[tenant]
-}
-
-// describe returns how many objects wait, by kind.
-func (p *places) describe() (waiting []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for g, k := range p.kinds {
-		if n := k.waiting.Len(); n > 0 {
-			waiting = append(waiting, fmt.Sprintf("objects that wait for other requests for %s: %d", g.kind, n))
-		}
-	}
-	slices.Sort(waiting)
-	return waiting
 }

@@ -315,6 +315,14 @@ func (s *state) object(uid ownership.UID) (ownership.Object, bool) {
 	return s.graph.Object(uid)
 }
 
+// kind returns the kind of an observed object. It is cheaper than object.
+func (s *state) kind(uid ownership.UID) (kind ownership.Kind, isObserved bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kind, _, isObserved = s.graph.Place(uid)
+	return kind, isObserved
+}
+
 // namespace returns the namespace of an object; "" when it is cluster-scoped or not known.
 func (s *state) namespace(uid ownership.UID) string {
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -113,5 +114,97 @@ func TestL5_ObjectsThatWaitCountOnce(t *testing.T) {
 	expect("both have places", 0)
 	if _, v := p.enter(t.Context(), "x", func() {}); len(v.held) != len(kinds) {
 		t.Errorf("x has %d places", len(v.held))
+	}
+}
+
+// L5: an object waits for a place of a kind once, however many requests it could not send. When the kind answers quickly
+// again, a few objects come back at a time.
+func TestL5_PlacesAreAwaitedOnce(t *testing.T) {
+	kind := ownership.Kind{Kind: "Slow"}
+	p := slowPlacesOf(kind)
+	var holders []*visit
+	for i := range slowPlaces {
+		ctx, v := p.enter(t.Context(), ownership.UID(fmt.Sprint(i)), func() {})
+		if _, err := p.turn(ctx, kind); err != nil {
+			t.Fatal(err)
+		}
+		holders = append(holders, v)
+	}
+	for i := range 10 * invitedAtOnce {
+		ctx, v := p.enter(t.Context(), ownership.UID(fmt.Sprint("waiting-", i)), func() {})
+		for range 100 {
+			if _, err := p.turn(ctx, kind); !hasNoPlace(err) {
+				t.Fatal(err)
+			}
+		}
+		if invited := p.leave(v, Settled); len(invited) > 0 {
+			t.Errorf("%v have places that are taken", invited)
+		}
+	}
+	p.updateLocked(p.kindLocked(group{kind: kind}), func() { p.kindLocked(group{kind: kind}).answers = quickly })
+	for range 100 {
+		holders[0].want(group{kind: kind})
+	}
+	if invited := p.leave(holders[0], Settled); len(invited) != invitedAtOnce {
+		t.Errorf("%d objects come back, want %d", len(invited), invitedAtOnce)
+	}
+}
+
+// L5: an object counts as one of the tenant that it had when its wait began. An absent owner has none, until it is observed.
+func TestL5_WaitsEndForTheTenantThatTheyBeganFor(t *testing.T) {
+	kinds := []ownership.Kind{{Kind: "A"}, {Kind: "B"}}
+	p := slowPlacesOf(kinds...)
+	tenant := ""
+	p.tenant = func(ownership.UID) string { return tenant }
+	for i, tenantNow := range []string{"", "shop"} {
+		tenant = tenantNow
+		_, v := p.enter(t.Context(), "x", func() {})
+		for _, kind := range kinds[:i+1] {
+			v.want(group{kind: kind})
+			p.updateLocked(p.kindLocked(group{kind: kind}), func() { p.kindLocked(group{kind: kind}).taken = slowPlaces })
+		}
+		p.leave(v, Settled)
+	}
+	if none, shop := p.lengthOf(""), p.lengthOf("shop"); none != 1 || shop != 0 {
+		t.Errorf("%d objects of no tenant and %d of the shop wait, want 1 and 0", none, shop)
+	}
+	for _, kind := range kinds {
+		p.popLocked(p.kindLocked(group{kind: kind}))
+	}
+	if n, _ := p.length(); n != 0 || len(p.waitsOf) > 0 {
+		t.Errorf("after all places: %d objects wait, of %v", n, p.waitsOf)
+	}
+}
+
+// L5: what a pass has tried is kept while its owner waits, also if something else brings the owner back meanwhile.
+func TestL5_PassesGoOnWhileTheOwnerWaits(t *testing.T) {
+	kind := ownership.Kind{Kind: "Slow"}
+	p := slowPlacesOf(kind)
+	noPlace := newNoPlaceError(kind, allAreTaken)
+	visit := func() (*pass, *visit) {
+		ctx, v := p.enter(t.Context(), "owner", func() {})
+		return p.passOf(ctx), v
+	}
+	first, v := visit()
+	first.note(ownership.Object{UID: "a", Kind: kind}, errors.New("conversion failed"))
+	for range 3 {
+		first.note(ownership.Object{UID: "b", Kind: kind}, noPlace)
+		if err := first.end(); !hasNoPlace(err) {
+			t.Errorf("the pass goes on: %v", err)
+		}
+		v.want(group{kind: kind})
+		p.updateLocked(p.kindLocked(group{kind: kind}), func() { p.kindLocked(group{kind: kind}).taken = slowPlaces })
+		p.leave(v, Settled)
+		var again *pass
+		if again, v = visit(); again != first {
+			t.Fatal("another pass has begun")
+		}
+	}
+	if err := first.end(); err == nil || hasNoPlace(err) {
+		t.Errorf("at its end: %v", err)
+	}
+	p.leave(v, Retry)
+	if next, _ := visit(); next == first {
+		t.Error("the pass has not ended")
 	}
 }

@@ -99,17 +99,20 @@ func TestR4_ListAtTheWatchedRevisionFails(t *testing.T) {
 		name   string
 		code   int // of the answer to the list at the watched revision; 0: the list
 		words  string
+		times  int  // it answers so; 0: always
 		begins bool // another epoch
 	}{
-		{"it answers", 0, "", false},
-		{"no such lists", http.StatusBadRequest, "resourceVersionMatch is not supported", false},
-		{"its storage fails", http.StatusInternalServerError, "etcdserver: request timed out", true},
-		{"it has no time", http.StatusTooManyRequests, "too many requests", true},
+		{"it answers", 0, "", 0, false},
+		{"no such lists", http.StatusBadRequest, "resourceVersionMatch is not supported", 0, false},
+		{"its storage fails", http.StatusInternalServerError, "etcdserver: request timed out", 0, true},
+		{"it never has time", http.StatusTooManyRequests, "too many requests", 0, true},
+		{"it has no time at first", http.StatusTooManyRequests, "too many requests", 2, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			verifying(t, func(t *testing.T, f *front) {
 				time.Sleep(time.Minute) // a watch that ends at once shows a server without its revision
 				f.seen.take("Pod", "epoch")
+				answers := 0
 				f.change(func() {
 					f.before = func(r *http.Request) {
 						query := r.URL.Query()
@@ -118,8 +121,10 @@ func TestR4_ListAtTheWatchedRevisionFails(t *testing.T) {
 							delete(f.core.refusal, "pods")
 							switch {
 							case !strings.HasSuffix(r.URL.Path, "/pods"):
-							case query.Get("resourceVersionMatch") == "Exact" && test.code != 0:
-								f.core.refusal["pods"] = test.code
+							case query.Get("resourceVersionMatch") == "Exact":
+								if answers++; test.times == 0 || answers <= test.times {
+									f.core.refusal["pods"] = test.code
+								}
 							case query.Get("watch") != "" && query.Get("sendInitialEvents") == "":
 								f.core.refusal["pods"] = http.StatusInternalServerError // so that a list follows
 							}
@@ -127,7 +132,7 @@ func TestR4_ListAtTheWatchedRevisionFails(t *testing.T) {
 					}
 				})
 				f.core.change(func() { f.core.hangUp("pods") })
-				time.Sleep(time.Second)
+				time.Sleep(20 * time.Second) // until a busy server was asked several times
 				f.change(func() { f.before = nil })
 				f.core.change(func() { delete(f.core.refusal, "pods") })
 				time.Sleep(time.Minute)

@@ -300,7 +300,7 @@ func (s *source) compare(ctx context.Context, before uint64) (now uint64, err er
 func (s *source) verify(ctx context.Context, observed, now uint64) error {
 	limited, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	hasForgotten, err := s.hasForgotten(limited, strconv.FormatUint(observed, 10))
+	hasForgotten, err := s.hasForgotten(limited, strconv.FormatUint(observed, 10), s.client.List)
 	switch {
 	case errors.Is(err, errNoFormerLists):
 		again, cancel := context.WithTimeout(ctx, answerWithin)
@@ -316,11 +316,11 @@ func (s *source) verify(ctx context.Context, observed, now uint64) error {
 
 // hasForgotten reports whether the server no longer knows a revision. An error means that it gave no answer, is not ready
 // to give one, or has no lists of former revisions.
-func (s *source) hasForgotten(ctx context.Context, revision string) (bool, error) {
+func (s *source) hasForgotten(ctx context.Context, revision string, list lister) (bool, error) {
 	if revision == "0" {
 		return false, errNoFormerLists
 	}
-	_, err := s.client.List(ctx, metav1.ListOptions{Limit: 1, ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	_, err := list(ctx, metav1.ListOptions{Limit: 1, ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	switch {
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return true, nil
@@ -331,6 +331,9 @@ func (s *source) hasForgotten(ctx context.Context, revision string) (bool, error
 	}
 	return false, nil
 }
+
+// lister requests a list.
+type lister func(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
 
 // lacksFormerLists reports whether the error of a list at a former revision means that the server has none. The server has
 // listed the current state a moment before, and its rights and kinds are the same for both: another instance that starts, or

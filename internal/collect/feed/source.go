@@ -55,7 +55,7 @@ func (s *source) lists(ctx context.Context) {
 	if doubted == "" {
 		return
 	}
-	hasForgotten, err := s.hasForgotten(ctx, doubted)
+	hasForgotten, err := s.hasForgotten(ctx, doubted, s.patientList)
 	if hasForgotten || err != nil && !errors.Is(err, errNoFormerLists) && !refusal.IsUnanswered(err) {
 		s.monitor.expires()
 	}
