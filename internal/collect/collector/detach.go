@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -36,14 +38,11 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 		if c.state.Epoch() != epoch {
 			return errNewEpoch // before a dependent is read: the new epoch may have other ones
 		}
-		p.note(dependent, c.detachInTurn(ctx, epoch, owner, dependent))
+		p.note(dependent, c.detachInTurn(ctx, epoch, owner, dependent), c.clock.Now())
 		return nil
 	})
-	if failure := p.concealed(); failure != nil {
-		c.logFailure(ctx, owner.UID, Outcome{Next: Retry, Err: failure})
-	}
 	if err == nil {
-		err = p.end()
+		err = p.end(c.clock.Now())
 	}
 	if err != nil {
 		// The owner keeps its finalizer: a dependent that is not detached would
@@ -54,25 +53,37 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 	return nil
 }
 
-// pass tries to detach each dependent of an owner once. That takes several decisions if a kind is slow, and others need its
-// places, too: each of them sends a part of the requests. It is safe for concurrent use.
+// failedAgain is how long after a failure a dependent is tried again in the same pass.
+const failedAgain = time.Minute
+
+// pass tries to detach each dependent of an owner. That takes several decisions if a kind is slow, and others need its places,
+// too: each of them sends a part of the requests. It is safe for concurrent use.
 type pass struct {
-	mu       sync.Mutex
-	failed   map[ownership.UID]bool // the dependents that could not be detached; guarded by mu, and so is all below
-	refused  *refusedError          // of one dependent; any other error counts more
-	err      error                  // of one dependent
-	isLogged bool                   // err was logged
-	over     map[group]error        // the kinds without a place or a turn for this decision: the pass goes on in the next one
+	mu      sync.Mutex
+	failed  map[ownership.UID]time.Time // when a dependent could not be detached; guarded by mu, and so is all below
+	refused *refusedError               // of one dependent; any other error counts more
+	err     error                       // of one dependent
+	due     time.Time                   // the owner comes back then, to try them again
+	over    map[group]error             // the kinds without a place or a turn for this decision: the pass goes on in the next one
 }
 
-func newPass() *pass { return &pass{failed: make(map[ownership.UID]bool), over: make(map[group]error)} }
+// unfinishedError is the error of a dependent in a pass that goes on.
+type unfinishedError struct{ err error }
+
+func (e unfinishedError) Error() string { return e.err.Error() }
+
+func (e unfinishedError) Unwrap() error { return e.err }
+
+func newPass() *pass {
+	return &pass{failed: make(map[ownership.UID]time.Time), over: make(map[group]error)}
+}
 
 // skips reports whether a decision does not try to detach a dependent: the pass has tried it already, or its kind is over.
 func (p *pass) skips(uid ownership.UID, s *state) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.failed[uid] || len(p.over) == 0 {
-		return p.failed[uid]
+	if _, failed := p.failed[uid]; failed || len(p.over) == 0 {
+		return failed
 	}
 	kind, isObserved := s.kind(uid)
 	if !isObserved {
@@ -87,7 +98,7 @@ func (p *pass) skips(uid ownership.UID, s *state) bool {
 }
 
 // note records how the attempt to detach a dependent ended.
-func (p *pass) note(dependent ownership.Object, err error) {
+func (p *pass) note(dependent ownership.Object, err error, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	refused, isRefused := errors.AsType[refusedError](err)
@@ -102,38 +113,43 @@ func (p *pass) note(dependent ownership.Object, err error) {
 	case p.err == nil:
 		p.err = err
 	}
-	p.failed[dependent.UID] = true
+	p.failed[dependent.UID] = now
 }
 
-// concealed returns the error of a dependent that end does not return, because the pass goes on; once.
-func (p *pass) concealed() error {
+// isOver reports whether the pass goes on in another decision.
+func (p *pass) isOver() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.over) == 0 || p.isLogged {
-		return nil
+	return len(p.over) > 0
+}
+
+// end returns the error of a decision: an unfinishedError or a noPlaceError if the pass goes on when the owner comes back.
+func (p *pass) end(now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	failure := p.err
+	if failure == nil && p.refused != nil {
+		failure = *p.refused
 	}
-	p.isLogged = p.err != nil
-	return p.err
-}
-
-// end returns the error of a decision: a noPlaceError if the pass goes on when the owner comes back.
-func (p *pass) end() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, err := range p.over {
+		if failure != nil && !now.Before(p.due) {
+			p.due = now.Add(failedAgain)
+			return unfinishedError{failure}
+		}
 		return err
 	}
-	if p.err == nil && p.refused != nil {
-		return *p.refused
-	}
-	return p.err
+	return failure
 }
 
 // next begins another decision of the same pass.
-func (p *pass) next() {
+func (p *pass) next(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.over)
+	maps.DeleteFunc(p.failed, func(_ ownership.UID, at time.Time) bool { return now.Sub(at) >= failedAgain })
+	if len(p.failed) == 0 {
+		p.err, p.refused = nil, nil
+	}
 }
 
 // groupOfDependent returns the group of the requests that detach a dependent.

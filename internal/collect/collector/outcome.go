@@ -41,6 +41,9 @@ func outcomeOf(err error) Outcome {
 	if _, ok := errors.AsType[busyError](err); ok {
 		return Outcome{Next: Later, After: busyDelay, Err: err}
 	}
+	if _, ok := errors.AsType[unfinishedError](err); ok {
+		return Outcome{Next: Later, After: failedAgain, Err: err}
+	}
 	if protected, ok := errors.AsType[protectedError](err); ok {
 		return Outcome{Next: Later, After: protected.after, Err: err}
 	}

@@ -158,7 +158,7 @@ func (p *places) enter(ctx context.Context, uid ownership.UID, lend func()) (con
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if v.pass = p.passes[uid]; v.pass != nil {
-		v.pass.next()
+		v.pass.next(p.clock.Now())
 	}
 	delete(p.passes, uid)
 	for _, g := range p.invited[uid] {
@@ -266,9 +266,9 @@ func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err
 }
 
 // leave ends a decision, and returns the objects that have a place now. The object waits for those that the decision has not
-// found, unless it comes back for another reason.
+// found, unless it comes back for another reason, and its pass does not go on.
 func (p *places) leave(v *visit, next Next) (invited []ownership.UID) {
-	waits := next == Settled && len(v.wants) > 0
+	waits := len(v.wants) > 0 && (next == Settled || v.pass != nil && v.pass.isOver())
 	var tenant string
 	if waits {
 		tenant = p.tenant(v.uid) // before the lock: it takes that of the graph

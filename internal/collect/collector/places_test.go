@@ -419,3 +419,44 @@ func TestL5_OrphansOfASlowKindThatFail(t *testing.T) {
 		})
 	}
 }
+
+// L5: a dependent that could not be detached once is tried again after a while, although its owner also waits for a kind that
+// gives no answer.
+func TestL5_FailedOrphansDoNotWaitForAKindWithoutAnswers(t *testing.T) {
+	const owners, silent = 20, 5
+	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
+		s.Serve(hangingKind(0), ownership.Namespaced)
+		s.Inject(apimodel.Fault{Verb: "patch owners", Kind: hangingKind(0), Err: context.DeadlineExceeded})
+		s.Before(func(r apimodel.Request) {
+			if r.Ref.Kind == hangingKind(0) {
+				time.Sleep(time.Minute)
+			}
+		})
+		part := func(i int) client.Ref { return podRef(fmt.Sprint("part-", i)) }
+		for i := range owners {
+			web := s.Create(ownership.Object{Kind: setKind, Namespace: space, Name: fmt.Sprint("web-", i)})
+			owned := []ownership.Reference{ownedBy(web)}
+			s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: part(i).Name, Owners: owned})
+			for n := range silent {
+				s.Create(ownership.Object{Kind: hangingKind(0), Namespace: space, Name: fmt.Sprint("silent-", i, "-", n), Owners: owned})
+			}
+		}
+		synctest.Wait()
+		for i := range owners {
+			s.Remove(setRef(fmt.Sprint("web-", i)), orphan)
+			s.Inject(apimodel.Fault{Verb: "patch owners", Ref: part(i), Err: apierrors.NewInternalError(errors.New("conversion failed")), Times: 3})
+		}
+		time.Sleep(20 * time.Minute)
+		for i := range owners {
+			if o, _ := s.Lookup(part(i)); len(o.Owners) > 0 {
+				t.Errorf("%s is attached", part(i))
+			}
+		}
+		s.Heal()
+		s.Before(func(apimodel.Request) {})
+		time.Sleep(10 * time.Minute)
+		if got := s.Len(); got != owners*(1+silent) {
+			t.Errorf("%d objects are left, want the %d orphans", got, owners*(1+silent))
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -186,22 +187,27 @@ func TestL5_PassesGoOnWhileTheOwnerWaits(t *testing.T) {
 		return p.passOf(ctx), v
 	}
 	first, v := visit()
-	first.note(ownership.Object{UID: "a", Kind: kind}, errors.New("conversion failed"))
-	for range 3 {
-		first.note(ownership.Object{UID: "b", Kind: kind}, noPlace)
-		if err := first.end(); !hasNoPlace(err) {
-			t.Errorf("the pass goes on: %v", err)
+	now := time.Now()
+	first.note(ownership.Object{UID: "a", Kind: kind}, errors.New("conversion failed"), now)
+	for n := range 3 {
+		first.note(ownership.Object{UID: "b", Kind: kind}, noPlace, now)
+		if outcome := outcomeOf(first.end(now)); outcome.Next == Later != (n == 0) || outcome.Err == nil {
+			t.Errorf("the pass goes on: %+v", outcome)
 		}
 		v.want(group{kind: kind})
 		p.updateLocked(p.kindLocked(group{kind: kind}), func() { p.kindLocked(group{kind: kind}).taken = slowPlaces })
-		p.leave(v, Settled)
+		p.leave(v, Later)
 		var again *pass
 		if again, v = visit(); again != first {
 			t.Fatal("another pass has begun")
 		}
 	}
-	if err := first.end(); err == nil || hasNoPlace(err) {
-		t.Errorf("at its end: %v", err)
+	if outcome := outcomeOf(first.end(now)); outcome.Next != Retry {
+		t.Errorf("at its end: %+v", outcome)
+	}
+	first.next(now.Add(failedAgain))
+	if err := first.end(now); err != nil {
+		t.Errorf("when the failure is forgotten: %v", err)
 	}
 	p.leave(v, Retry)
 	if next, _ := visit(); next == first {
