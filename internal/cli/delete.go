@@ -302,7 +302,7 @@ func lineOf(o *inventory.Object, err error, now *metav1.PartialObjectMetadata, f
 	switch {
 	case isThere && now.DeletionTimestamp != nil:
 		return name + " is being deleted already", nil
-	case refusal.ServerAnswers(failed, apierrors.IsNotFound), failed == nil && !isThere && mayBeReplaced:
+	case refusal.IsGone(failed, o.Name), failed == nil && !isThere && mayBeReplaced:
 		return name + " is gone already", nil
 	case failed != nil && !refusal.ServerAnswers(err, apierrors.IsConflict), failed != nil && isDoubt:
 		return "", fmt.Errorf("delete %s: %w: %w; whether it is gone could not be read: %w; preview the deletion again", name, errUnanswered, err, failed)

@@ -70,6 +70,9 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := fmt.Sscanf(text, "%d after %d", &code, &seconds); err == nil {
 		reason := map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict, 429: metav1.StatusReasonTooManyRequests, 503: metav1.StatusReasonServiceUnavailable}[code]
 		text = statusText(code, reason, seconds)
+		if code == http.StatusNotFound {
+			text = strings.Replace(text, `"details": {`, `"details": {"name": "a", `, 1)
+		}
 	}
 	if strings.Contains(text, "Forbidden") {
 		code = http.StatusForbidden

@@ -28,6 +28,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/cascade"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
@@ -72,6 +74,42 @@ func TestTargetsThatDependOnEachOtherAreDeleted(t *testing.T) {
 			line, err := prediction{policy: metav1.DeletePropagationBackground}.deleteSeen(t.Context(), client, seen)
 			if line != test.want || (err == nil) != (test.want != "") || test.want == "" && !strings.Contains(err.Error(), "configmaps/a") {
 				t.Errorf("%q, %v; want %q", line, err, test.want)
+			}
+		})
+	}
+}
+
+// A 404 shows that an object is deleted only if it is about the object: the server may not serve its kind for a moment, and a load
+// balancer may answer.
+func TestOnlyA404AboutTheObjectShowsThatItIsDeleted(t *testing.T) {
+	configMaps := schema.GroupResource{Resource: "configmaps"}
+	missing := apierrors.NewNotFound(configMaps, "a")
+	path := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "404 page not found"}}
+	seen := configMap("a")
+	for name, test := range map[string]struct {
+		read   error
+		isGone bool
+	}{
+		"about the object": {missing, true},
+		"about the path":   {path, false},
+		"a page":           {apierrors.NewGenericServerResponse(http.StatusNotFound, "get", configMaps, "a", "<html>", 0, true), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, answer := range []error{missing, path, &restore.DoubtError{Last: missing, Earlier: errors.New("no answer")}} {
+				line, err := lineOf(seen, answer, nil, test.read)
+				if test.isGone != (line == "configmaps/a is gone already") || test.isGone == errors.Is(err, errUnanswered) {
+					t.Errorf("after %v: %q, %v", answer, line, err)
+				}
+			}
+			scheme := metadatafake.NewTestScheme()
+			if err := metav1.AddMetaToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			client := metadatafake.NewSimpleMetadataClient(scheme)
+			client.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.read })
+			d := &unusedDeletion{flags: &deleteFlags{}, client: client, clock: clock.RealClock{}, target: seen, asked: &preview.Report{}, lost: errUnanswered}
+			if _, err := d.settle(t.Context()); (d.deleted != nil) != test.isGone || (err == nil) != test.isGone || (d.lost == nil) != test.isGone {
+				t.Errorf("a DELETE in doubt: deleted: %t, %v, %v", d.deleted != nil, err, d.lost)
 			}
 		})
 	}

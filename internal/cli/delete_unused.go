@@ -226,7 +226,7 @@ func (d *unusedDeletion) settle(ctx context.Context) (refused string, err error)
 	isSettled := !d.clock.Now().Before(d.settled) // before the read
 	now, err := d.objects().Get(ctx, d.target.Name, metav1.GetOptions{})
 	switch {
-	case refusal.ServerAnswers(err, apierrors.IsNotFound), err == nil && string(now.UID) != string(d.target.UID):
+	case refusal.IsGone(err, d.target.Name), err == nil && string(now.UID) != string(d.target.UID):
 		d.done(d.name() + " is gone")
 	case restore.IsPutOff(err):
 		return d.putOff(err), nil

@@ -19,7 +19,7 @@ import (
 
 // attempt is an attempt to delete, after an earlier one of the same command. A refused DELETE removes nothing, so that an object
 // which only the earlier backup has is one that somebody else has removed or detached, with two exceptions: the attempt may not
-// see the object, or the DELETE of the earlier attempt may have taken effect.
+// see the object or one of its direct and indirect owners, or the DELETE of the earlier attempt may have taken effect.
 type attempt struct {
 	unseen  []preview.UnseenReport // the resources that it could not list
 	inDoubt bool                   // an earlier DELETE may have taken effect
@@ -28,7 +28,7 @@ type attempt struct {
 
 // withEarlier returns the content of a backup with the objects of the earlier one that the attempt still needs.
 func (f *backupFlags) withEarlier(ctx context.Context, server *restore.Server, content backup.Content, a *attempt, key *keyfile.Key) (backup.Content, error) {
-	if !a.inDoubt && len(a.unseen) == 0 {
+	if !a.needsEarlier() {
 		return content, nil
 	}
 	earlier, err := f.readEarlier(key)
@@ -38,20 +38,19 @@ func (f *backupFlags) withEarlier(ctx context.Context, server *restore.Server, c
 	if a.inDoubt {
 		content.Lacks = append(content.Lacks, slices.DeleteFunc(earlier.Lacks, func(line string) bool { return slices.Contains(content.Lacks, line) })...)
 	}
-	candidates := a.candidates(earlier.Kept, content.Kept)
+	candidates := candidatesOf(earlier.Kept, content.Kept)
 	if len(candidates) == 0 {
 		return content, nil
 	}
 	if a.found, err = server.Survey(ctx, candidates); err != nil {
 		return content, fmt.Errorf("find out which objects of the last attempt exist: %w", err)
 	}
-	for _, k := range candidates {
-		if still, isNeeded := a.needed(k); isNeeded {
-			content.Kept = append(content.Kept, still)
-		}
-	}
+	content.Kept = append(content.Kept, a.needed(candidates, content.Kept)...)
 	return content, nil
 }
+
+// needsEarlier reports whether the attempt may need objects that only the earlier backup has.
+func (a *attempt) needsEarlier() bool { return a.inDoubt || len(a.unseen) > 0 }
 
 // readEarlier returns the backup of the last attempt. It has no objects if the user has removed it.
 func (f *backupFlags) readEarlier(key *keyfile.Key) (backup.Content, error) {
@@ -69,16 +68,14 @@ func (f *backupFlags) readEarlier(key *keyfile.Key) (backup.Content, error) {
 	return earlier, nil
 }
 
-// candidates returns the objects that only the earlier backup has, and that the attempt may need. An object whose place another
-// one has now is none: undo could create only one of them.
-func (a *attempt) candidates(earlier, now []undo.Kept) []undo.Kept {
+// candidatesOf returns the objects that only the earlier backup has. An object whose place another one has now is none: undo could
+// create only one of them.
+func candidatesOf(earlier, now []undo.Kept) []undo.Kept {
 	uids, places := map[types.UID]bool{}, map[undo.Place]bool{}
 	for n := range now {
 		uids[now[n].UID()], places[now[n].Place()] = true, true
 	}
-	return slices.DeleteFunc(earlier, func(k undo.Kept) bool {
-		return uids[k.UID()] || places[k.Place()] || !a.inDoubt && !a.isUnseen(&k)
-	})
+	return slices.DeleteFunc(earlier, func(k undo.Kept) bool { return uids[k.UID()] || places[k.Place()] })
 }
 
 // isUnseen reports whether the resource of an object may be one that the attempt could not list. The list of these has a bound,
@@ -89,8 +86,48 @@ func (a *attempt) isUnseen(k *undo.Kept) bool {
 	})
 }
 
-// needed returns a candidate as the new backup should have it, and whether it should.
-func (a *attempt) needed(k undo.Kept) (undo.Kept, bool) {
+// needed returns the candidates that the new backup needs, as it should have them. now has the objects of the new backup that the
+// attempt has found. The preview reaches an object only through owners that it sees: a dependent of a needed object is needed, too.
+func (a *attempt) needed(candidates, now []undo.Kept) []undo.Kept {
+	going := removed{}
+	going.add(now)
+	var needed []undo.Kept
+	for {
+		var found []undo.Kept
+		candidates = slices.DeleteFunc(candidates, func(k undo.Kept) bool {
+			still, isNeeded := a.needs(k, going)
+			if isNeeded {
+				found = append(found, still)
+			}
+			return isNeeded
+		})
+		if len(found) == 0 {
+			return needed
+		}
+		going.add(found)
+		needed = append(needed, found...)
+	}
+}
+
+// removed has the UIDs of the objects that a deletion removes, or may remove.
+type removed map[types.UID]bool
+
+// add adds objects, without those that only lose references.
+func (r removed) add(kept []undo.Kept) {
+	for n := range kept {
+		if !kept[n].Stays {
+			r[kept[n].UID()] = true
+		}
+	}
+}
+
+// owns reports whether one of these objects is an owner.
+func (r removed) owns(references []metav1.OwnerReference) bool {
+	return slices.ContainsFunc(references, func(owner metav1.OwnerReference) bool { return r[owner.UID] })
+}
+
+// needs returns a candidate as the new backup should have it, and whether it should.
+func (a *attempt) needs(k undo.Kept, going removed) (undo.Kept, bool) {
 	now, isThere := a.found.Existing[k.Place()]
 	switch {
 	case a.isUnread(k.Place()):
@@ -99,10 +136,10 @@ func (a *attempt) needed(k undo.Kept) (undo.Kept, bool) {
 		return k, a.inDoubt // a DELETE that was refused has not removed it
 	case k.Stays && a.inDoubt:
 		return k, true // the DELETE may have removed its references
-	case a.isUnseen(&k):
+	case a.isUnseen(&k), going.owns(now.Owners):
 		return withReferences(k, now.Owners), true
 	}
-	return k, now.Terminating // else the deletion does not affect it any more: the preview does not have it
+	return k, a.inDoubt && now.Terminating // else the deletion does not affect it any more: the preview does not have it
 }
 
 // isUnread reports whether it is unknown whether an object is at a place.

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -88,39 +91,155 @@ func TestBackupDoesNotGrowWithAttempts(t *testing.T) {
 				test.change(cluster, handler)
 				f.backup.isNeeded = test.inDoubt
 			})
-			content, err := readBackup(f.backup.file, f.backup.key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, kept := range content.Kept {
-				uid := string(kept.UID())
-				for _, owner := range kept.Object.GetOwnerReferences() {
-					uid += "/" + string(owner.UID)
-				}
-				got = append(got, uid)
-			}
-			if slices.Sort(got); !slices.Equal(got, test.want) || len(content.Lacks) > 1 {
-				t.Errorf("the backup has %q, and lacks %q; want %q", got, content.Lacks, test.want)
-			}
+			expectKept(t, &f, test.want)
 		})
 	}
 }
 
-// The resources that an attempt has not seen have names, or the names of their groups; the entry for the rest may be any. Without
-// a doubt, the attempt needs no other objects of the earlier backup.
+// expectKept checks the UIDs of the objects of a backup, with those of their owners.
+func expectKept(t *testing.T, f *previewFlags, want []string) {
+	t.Helper()
+	content, err := readBackup(f.backup.file, f.backup.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, kept := range content.Kept {
+		uid := string(kept.UID())
+		for _, owner := range kept.Object.GetOwnerReferences() {
+			uid += "/" + string(owner.UID)
+		}
+		got = append(got, uid)
+	}
+	if slices.Sort(got); !slices.Equal(got, want) || len(content.Lacks) > 1 {
+		t.Errorf("the backup has %q, and lacks %q; want %q", got, content.Lacks, want)
+	}
+}
+
+// A preview lists the dependents of a hidden object, but does not know that the deletion removes them. The backup keeps the
+// dependents that still belong to the object, directly or indirectly, and no others.
+func TestBackupKeepsDependentsOfHiddenObjects(t *testing.T) {
+	object := func(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), OwnerReferences: owners}
+	}
+	ownerA, ownerB, ownerS := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: "a"}, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "b", UID: "b"}, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "s", UID: "s"}
+	ending := object("b")
+	ending.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	all := []string{"a", "b/s", "c/b", "s/a"}
+	for name, test := range map[string]struct {
+		change        func(*wireserver.Server, *unlisted)
+		want, inDoubt []string // without and with a DELETE in doubt
+	}{
+		"nothing":                         {func(*wireserver.Server, *unlisted) {}, all, all},
+		"the hidden object is unreadable": {func(_ *wireserver.Server, u *unlisted) { u.unread = true }, all, all},
+		"the hidden object is detached": {
+			func(s *wireserver.Server, _ *unlisted) { s.Put("secrets", object("s")) },
+			[]string{"a", "b/s", "c/b", "s"},
+			[]string{"a", "b/s", "c/b", "s"},
+		},
+		"the hidden object is removed": {func(s *wireserver.Server, _ *unlisted) { s.Remove("secrets", "s") }, []string{"a"}, all},
+		"the hidden object is replaced": {func(s *wireserver.Server, _ *unlisted) {
+			s.Remove("secrets", "s")
+			s.Put("secrets", metav1.ObjectMeta{Namespace: "shop", Name: "s", UID: "new", OwnerReferences: []metav1.OwnerReference{ownerA}})
+		}, []string{"a"}, all},
+		"its dependent is detached": {func(s *wireserver.Server, _ *unlisted) { s.Put("configmaps", object("b")) }, []string{"a", "s/a"}, []string{"a", "s/a"}},
+		"its dependent is detached, and is being deleted": {
+			func(s *wireserver.Server, _ *unlisted) { s.Put("configmaps", ending) },
+			[]string{"a", "s/a"},
+			[]string{"a", "b/s", "c/b", "s/a"},
+		},
+		"its dependent is removed":           {func(s *wireserver.Server, _ *unlisted) { s.Remove("configmaps", "b") }, []string{"a", "s/a"}, all},
+		"its indirect dependent is detached": {func(s *wireserver.Server, _ *unlisted) { s.Put("configmaps", object("c")) }, []string{"a", "b/s", "s/a"}, []string{"a", "b/s", "s/a"}},
+		"its dependent has another owner, which the deletion removes": {
+			func(s *wireserver.Server, _ *unlisted) { s.Put("configmaps", object("b", ownerS, ownerA)) },
+			[]string{"a", "b/s/a", "c/b", "s/a"},
+			[]string{"a", "b/s/a", "c/b", "s/a"},
+		},
+	} {
+		for inDoubt, want := range map[bool][]string{false: test.want, true: test.inDoubt} {
+			t.Run(fmt.Sprintf("%s, in doubt: %t", name, inDoubt), func(t *testing.T) {
+				cluster, _ := unlistedCluster(t, http.StatusOK)
+				cluster.Put("secrets", object("s", ownerA))
+				cluster.Put("configmaps", object("b", ownerS))
+				cluster.Put("configmaps", object("c", ownerB))
+				handler := &unlisted{Handler: cluster, code: http.StatusOK}
+				f := backedUp(atHome(t), handler)
+				*f.cluster.kube.Namespace = "shop"
+				keepAttempts(t, &f, "configmaps/a", 3, func() {
+					test.change(cluster, handler)
+					handler.code, f.backup.isNeeded = http.StatusForbidden, inDoubt
+				})
+				expectKept(t, &f, want)
+			})
+		}
+	}
+}
+
+// The number of hidden objects makes no difference, although a user who may not list them can only get each.
+func TestBackupDoesNotGrowWithAttemptsOnManyHiddenObjects(t *testing.T) {
+	cluster, _ := unlistedCluster(t, http.StatusOK)
+	want := []string{"a", "s-01"}
+	for n := range 50 {
+		name := fmt.Sprintf("s-%02d", n)
+		cluster.Put("secrets", ownedByA(name, types.UID(name)))
+		if n > 1 {
+			want = append(want, name+"/a")
+		}
+	}
+	handler := &unlisted{Handler: cluster, code: http.StatusOK}
+	f := backedUp(atHome(t), handler)
+	*f.cluster.kube.Namespace = "shop"
+	keepAttempts(t, &f, "configmaps/a", 3, func() {
+		handler.code = http.StatusForbidden
+		cluster.Remove("secrets", "s-00")
+		cluster.Put("secrets", metav1.ObjectMeta{Namespace: "shop", Name: "s-01", UID: "s-01"})
+	})
+	expectKept(t, &f, want)
+}
+
+// unserved is a server that answers requests for single Secrets as one that does not serve them.
+type unserved struct {
+	http.Handler
+
+	isAway bool
+}
+
+func (u *unserved) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if u.isAway && strings.Contains(r.URL.Path, "/secrets/") {
+		http.NotFound(w, r)
+		return
+	}
+	u.Handler.ServeHTTP(w, r)
+}
+
+// A hidden object is not gone because the server does not serve its kind for a moment.
+func TestBackupKeepsHiddenObjectsOfAKindThatIsNotServed(t *testing.T) {
+	cluster, _ := unlistedCluster(t, http.StatusOK)
+	cluster.Put("secrets", ownedByA("s", "s"))
+	lists := &unlisted{Handler: cluster, code: http.StatusOK}
+	handler := &unserved{Handler: lists}
+	f := backedUp(atHome(t), handler)
+	*f.cluster.kube.Namespace = "shop"
+	keepAttempts(t, &f, "configmaps/a", 3, func() {
+		lists.code, handler.isAway = http.StatusForbidden, true
+	})
+	expectKept(t, &f, []string{"a", "s/a"})
+}
+
+// The resources that an attempt has not seen have names, or the names of their groups; the entry for the rest may be any. An
+// attempt that has seen all needs other objects of the earlier backup after a doubt only.
 func TestUnseenResourcesOfAnAttempt(t *testing.T) {
 	k := keptWidget()
 	for resource, want := range map[string]bool{"widgets.example.com": true, "example.com": true, "": true, "secrets": false, "widgets": false, "gadgets.example.com": false} {
 		a := &attempt{unseen: []preview.UnseenReport{{Resource: resource, Says: "no"}}}
-		if candidates := a.candidates([]undo.Kept{k}, nil); a.isUnseen(&k) != want || (len(candidates) == 1) != want {
-			t.Errorf("%q: %t, %d candidates", resource, a.isUnseen(&k), len(candidates))
+		if a.isUnseen(&k) != want || !a.needsEarlier() {
+			t.Errorf("%q: %t, needs the earlier backup: %t", resource, a.isUnseen(&k), a.needsEarlier())
 		}
 	}
-	for inDoubt, want := range map[bool]int{true: 1, false: 0} {
+	for _, inDoubt := range []bool{true, false} {
 		a := &attempt{inDoubt: inDoubt}
-		if candidates := a.candidates([]undo.Kept{k}, nil); a.isUnseen(&k) || len(candidates) != want {
-			t.Errorf("without unseen resources, in doubt: %t: %d candidates", inDoubt, len(candidates))
+		if a.isUnseen(&k) || a.needsEarlier() != inDoubt {
+			t.Errorf("without unseen resources, in doubt: %t: needs the earlier backup: %t", inDoubt, a.needsEarlier())
 		}
 	}
 }
@@ -195,7 +314,7 @@ func TestNeededObjectsOfAnEarlierBackup(t *testing.T) {
 		inDoubt, ok bool // is needed, if a DELETE is in doubt or without a doubt
 	}{
 		"it exists":             {k: k, found: with(undo.Existing{UID: "w"})},
-		"it is being deleted":   {k: k, found: with(undo.Existing{UID: "w", Terminating: true}), inDoubt: true, ok: true},
+		"it is being deleted":   {k: k, found: with(undo.Existing{UID: "w", Terminating: true}), inDoubt: true}, // by somebody else, without a doubt
 		"it is replaced":        {k: k, found: with(undo.Existing{UID: "new"}), inDoubt: true},
 		"it is gone":            {k: k, found: undo.Cluster{Kinds: kinds}, inDoubt: true},
 		"its kind is gone":      {k: k, inDoubt: true},
@@ -206,8 +325,8 @@ func TestNeededObjectsOfAnEarlierBackup(t *testing.T) {
 	} {
 		for inDoubt, want := range map[bool]bool{true: test.inDoubt, false: test.ok} {
 			a := &attempt{found: test.found, inDoubt: inDoubt}
-			if _, got := a.needed(test.k); got != want {
-				t.Errorf("%s, in doubt: %t: %t", name, inDoubt, got)
+			if got := a.needed([]undo.Kept{test.k}, nil); (len(got) == 1) != want {
+				t.Errorf("%s, in doubt: %t: %d objects", name, inDoubt, len(got))
 			}
 		}
 	}

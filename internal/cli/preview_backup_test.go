@@ -90,7 +90,11 @@ func (u unlisted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // inWhole returns the answer of a wireserver to a request as that of a server that has whole objects.
 func inWhole(r *http.Request, answer string) string {
 	path := strings.Split(r.URL.Path, "/")
-	kind := map[string]string{"configmaps": "ConfigMap", "secrets": "Secret", "namespaces": "Namespace"}[path[len(path)-2]]
+	kinds := map[string]string{"configmaps": "ConfigMap", "secrets": "Secret", "namespaces": "Namespace"}
+	kind := kinds[path[len(path)-2]]
+	if last := path[len(path)-1]; kind == "" && last != "namespaces" {
+		kind = kinds[last] // of a list
+	}
 	if kind == "" || strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
 		return answer
 	}

@@ -10,12 +10,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -160,11 +160,12 @@ func (n *neighborhood) read(ctx context.Context, isBuiltIn func(string) bool) er
 	return group.Wait()
 }
 
-// readOne reads one object. It drops the object if it is gone, or if its name has another UID now.
+// readOne reads one object. It drops the object if it is gone, or if its name has another UID now. A server that does not serve
+// the kind for a moment also answers 404.
 func (n *neighborhood) readOne(ctx context.Context, at place, o ownership.Object) error {
 	meta, err := n.get(ctx, at, o)
 	switch {
-	case apierrors.IsNotFound(err):
+	case refusal.IsGone(err, o.Name):
 		n.drop(o.UID)
 	case err != nil:
 		return n.missedAt(ctx, at, err)

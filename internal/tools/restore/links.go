@@ -70,13 +70,13 @@ func (r *Run) linkVolume(ctx context.Context, name string) error {
 	volumes := r.Server.dynamic.Resource(resource)
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		there, err := volumes.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if refusal.IsGone(err, name) {
 			return nil // the plan has noted it
 		}
 		if apierrors.IsForbidden(err) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.plan.VolumeUnread(name, mayNot("get", resource))
+			r.plan.VolumeUnread(name, mayNotGet(resource))
 			return nil
 		}
 		if err != nil {

@@ -48,18 +48,24 @@ func (f *firstTries) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // An undo whose time for a busy server is over gives up at once if the server puts off all writes. A server that accepts writes
-// has some seconds for each, and a server has its time for a new kind. Neither lasts for each object.
+// has some seconds for each, and a server has its time for new kinds, which is longer without such an end. None lasts for each
+// object.
 func TestEndOfThePatienceOfAnUndo(t *testing.T) {
 	const many = 200 // objects, several times as many as are written at a time
 	for name, test := range map[string]struct {
 		code, tries int
+		until       time.Duration // since the beginning; negative for no end
 		made        int
 		least, most time.Duration
 	}{
-		"all are put off":            {http.StatusTooManyRequests, 1000, 0, lateWithin, lateWithin},
-		"the first try is put off":   {http.StatusTooManyRequests, 1, many, 7 * time.Second, 7 * time.Second},
-		"the kind is not served yet": {http.StatusNotFound, 8, many, time.Second, 7 * 8 * time.Second},
-		"the kind is never served":   {http.StatusNotFound, 1000, 0, servedInAll - 2*maxRetry, servedInAll},
+		"all are put off":                       {http.StatusTooManyRequests, 1000, 0, 0, lateWithin, lateWithin},
+		"the first try is put off":              {http.StatusTooManyRequests, 1, 0, many, 7 * time.Second, 7 * time.Second},
+		"the kind is not served yet":            {http.StatusNotFound, 8, 0, many, time.Second, 7 * 8 * time.Second},
+		"the kind is never served":              {http.StatusNotFound, 1000, 0, 0, servedWithin - 2*maxRetry, servedWithin},
+		"the kind is never served, a later end": {http.StatusNotFound, 1000, 45 * time.Second, 0, 45*time.Second - 2*maxRetry, 45 * time.Second},
+		"the kind is never served, a far end":   {http.StatusNotFound, 1000, 5 * time.Minute, 0, servedInAll - 2*maxRetry, servedInAll},
+		"the kind is never served, no end":      {http.StatusNotFound, 1000, -1, 0, servedInAll - 2*maxRetry, servedInAll},
+		"the kind is not served yet, no end":    {http.StatusNotFound, 8, -1, many, time.Second, 7 * 8 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -72,7 +78,11 @@ func TestEndOfThePatienceOfAnUndo(t *testing.T) {
 				existing := map[undo.Place]undo.Existing{{Kind: schema.GroupKind{Kind: "Namespace"}, Name: "shop"}: {UID: "shop"}}
 				plan := undo.New(kept, undo.Cluster{Kinds: kinds, Existing: existing}, undo.Options{})
 				began := time.Now()
-				if err := (&Run{Server: server, Kinds: kinds, Until: began}).Run(t.Context(), plan); err != nil {
+				run := &Run{Server: server, Kinds: kinds}
+				if test.until >= 0 {
+					run.Until = began.Add(test.until)
+				}
+				if err := run.Run(t.Context(), plan); err != nil {
 					t.Fatal(err)
 				}
 				took := time.Since(began)

@@ -25,7 +25,8 @@ import (
 const (
 	// servedWithin is how long a server may take to serve the kind of a new definition, or to allow objects in a new namespace.
 	servedWithin = 30 * time.Second
-	// servedInAll is how long a server may take for all objects of such kinds. Without a bound, each would take servedWithin.
+	// servedInAll is how long a server may take for all objects of such kinds; after Run.Until it is servedWithin. Without a bound,
+	// each would take servedWithin.
 	servedInAll = time.Minute
 	// busyWithin is how long a server may put off the write of one object. Priority and fairness names up to 32 s for one try.
 	busyWithin = 2 * time.Minute
@@ -51,8 +52,8 @@ type Run struct {
 	Status bool
 	// Progress, if set, is called after each object, by one goroutine at a time.
 	Progress func(done, all int)
-	// Until, if set, is when to stop repeating writes to a server that puts off all writes. A kind that is not served yet has its
-	// time nevertheless.
+	// Until, if set, is when to stop repeating writes to a server that puts off all writes. Kinds that are not served yet have
+	// servedWithin nevertheless, together.
 	Until time.Time
 
 	mu       sync.Mutex
@@ -194,14 +195,15 @@ func (r *Run) patience(err error, since time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := clock.RealClock{}.Now()
+	busy, unserved := lasting(r.busy, now), lasting(r.unserved, now)
+	left, late := min(busyWithin-since, busyInAll-busy), lateWithin-max(since, busy)
 	if !IsPutOff(err) {
-		return min(servedWithin-since, servedInAll-lasting(r.unserved, now))
+		left, late = min(servedWithin-since, servedInAll-unserved), servedWithin-unserved
 	}
-	left := min(busyWithin-since, busyInAll-lasting(r.busy, now))
 	if r.Until.IsZero() {
 		return left
 	}
-	return min(left, max(r.Until.Sub(now), lateWithin-max(since, lasting(r.busy, now))))
+	return min(left, max(r.Until.Sub(now), late))
 }
 
 // lasting returns how long something lasts; 0 if it has not begun.

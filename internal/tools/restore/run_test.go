@@ -91,7 +91,8 @@ func TestR29_InterruptedCreationIsReported(t *testing.T) {
 
 // R29: objects that the user may not read are not gone.
 func TestR29_ForbiddenIsNotGone(t *testing.T) {
-	for n, why := range map[int]string{1: "you may not get secrets", fewGets + 1: "you may not list secrets"} {
+	const why = "you may not get secrets"
+	for _, n := range []int{1, fewGets + 1, 10 * fewGets} {
 		server, _, metadata := serverOf(t)
 		metadata.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no"))

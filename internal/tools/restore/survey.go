@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -30,6 +32,8 @@ const (
 	// fewGets is the number of names of a kind in a namespace that are read one by one. If there are more, all objects
 	// are listed.
 	fewGets = 20
+	// futileGets is the number of failures in a row after which the other objects of a kind that cannot be listed are not read.
+	futileGets = 20
 	// pageSize is the page size of the lists, in objects.
 	pageSize = 2000
 	// parallel is the number of concurrent requests.
@@ -115,7 +119,7 @@ func (s *Server) Survey(ctx context.Context, kept []undo.Kept) (undo.Cluster, er
 	if err != nil {
 		return undo.Cluster{}, err
 	}
-	survey := &survey{server: s, found: undo.Cluster{
+	survey := &survey{server: s, failures: map[schema.GroupKind]int{}, found: undo.Cluster{
 		Kinds: kinds, Existing: map[undo.Place]undo.Existing{}, Unread: map[undo.Place]string{}, UnreadGroups: unread,
 	}}
 	if err := survey.read(ctx, undo.Places(kept, kinds)); err != nil {
@@ -127,8 +131,17 @@ func (s *Server) Survey(ctx context.Context, kept []undo.Kept) (undo.Cluster, er
 type survey struct {
 	server *Server
 
-	mu    sync.Mutex
-	found undo.Cluster // Existing and Unread are guarded by mu
+	mu       sync.Mutex
+	found    undo.Cluster             // Existing and Unread are guarded by mu
+	unlisted []unlisted               // guarded by mu
+	failures map[schema.GroupKind]int // guarded by mu; of the last reads of single objects, in a row
+}
+
+// unlisted is a kind in a namespace that could not be listed.
+type unlisted struct {
+	objects metadata.ResourceInterface
+	names   map[string]undo.Place // without the objects on the pages before the failure
+	why     error
 }
 
 // read reads the objects at places.
@@ -139,13 +152,16 @@ func (s *survey) read(ctx context.Context, places []undo.Place) error {
 	}
 	scopes := map[scope]map[string]undo.Place{}
 	for _, p := range places {
+		if !ownership.IsName(p.Name) {
+			continue // an owner reference may have any name, and the path of a request would lead elsewhere
+		}
 		in := scope{p.Kind, p.Namespace}
 		if scopes[in] == nil {
 			scopes[in] = map[string]undo.Place{}
 		}
 		scopes[in][p.Name] = p
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for in, names := range scopes {
 		kind, served := s.found.Kinds[in.kind]
@@ -154,29 +170,60 @@ func (s *survey) read(ctx context.Context, places []undo.Place) error {
 		}
 		objects := s.server.metadata.Resource(kind.Resource).Namespace(in.namespace)
 		if len(names) > fewGets {
-			group.Go(func() error { return s.list(ctx, objects, names) })
+			group.Go(func() error { return s.list(reading, objects, names) })
 			continue
 		}
 		for _, p := range names {
-			group.Go(func() error { return s.get(ctx, objects, p) })
+			group.Go(func() error { return s.get(reading, objects, p) })
 		}
 	}
-	if err := group.Wait(); err != nil {
+	err := group.Wait()
+	if err == nil {
+		err = s.readUnlisted(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("read the existing objects: %w", err)
 	}
 	return nil
 }
 
-func (s *survey) get(ctx context.Context, objects metadata.ResourceInterface, p undo.Place) error {
-	if !ownership.IsName(p.Name) {
-		return nil // an owner reference may have any name, and the path of a request would lead elsewhere
+// readUnlisted reads the objects one by one of the kinds that could not be listed: a user may be allowed only that, and an
+// object that cannot be converted fails the list of all. It gives up a kind whose objects fail, too: each may take as long as
+// the list.
+func (s *survey) readUnlisted(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, u := range s.unlisted {
+		for _, p := range u.names {
+			group.Go(func() error {
+				if s.givesUp(p, u.why) {
+					return nil
+				}
+				return s.get(ctx, u.objects, p)
+			})
+		}
 	}
+	return group.Wait()
+}
+
+// givesUp records why a place is not read if the reads of other objects of its kind fail. It reports whether they do.
+func (s *survey) givesUp(p undo.Place, why error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isFutile := s.failures[p.Kind] >= futileGets
+	if isFutile {
+		s.unreadLocked(p, why)
+	}
+	return isFutile
+}
+
+func (s *survey) get(ctx context.Context, objects metadata.ResourceInterface, p undo.Place) error {
 	o, err := objects.Get(ctx, p.Name, metav1.GetOptions{})
 	if err == nil {
 		s.add(p, o)
 		return nil
 	}
-	return s.failed(ctx, map[string]undo.Place{p.Name: p}, "get", err)
+	return s.failed(ctx, p, err)
 }
 
 // readWhole reads objects whole that exist: metadata does not have the volumes of claims. An object that cannot be read counts
@@ -193,7 +240,7 @@ func (s *survey) readWhole(ctx context.Context, places []undo.Place) error {
 				return nil
 			}
 			s.forget(p)
-			return s.failed(ctx, map[string]undo.Place{p.Name: p}, "get", err)
+			return s.failed(ctx, p, err)
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -213,7 +260,7 @@ func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, n
 	for {
 		page, err := objects.List(ctx, options)
 		if err != nil {
-			return s.failed(ctx, names, "list", err)
+			return s.notListed(ctx, unlisted{objects, names, err})
 		}
 		for n := range page.Items {
 			if p, wanted := names[page.Items[n].Name]; wanted {
@@ -226,41 +273,71 @@ func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, n
 	}
 }
 
+// notListed records a kind in a namespace that could not be listed, unless no kind can be read.
+func (s *survey) notListed(ctx context.Context, u unlisted) error {
+	if err := fatalOf(ctx, u.why); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(u.names, func(_ string, p undo.Place) bool {
+		_, isRead := s.found.Existing[p]
+		return isRead
+	})
+	s.unlisted = append(s.unlisted, u)
+	return nil
+}
+
 func (s *survey) add(p undo.Place, o metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found.Existing[p] = s.server.existing(o)
+	s.failures[p.Kind] = 0
 }
 
-// failed records why the places of a kind could not be read: an object may be there. One kind, such as one whose
-// conversion webhook was deleted, does not prevent the undo of the others. It returns an error if no kind can be read: at
-// the end of ctx, without an answer of the server, or if the server does not accept the credentials.
-func (s *survey) failed(ctx context.Context, places map[string]undo.Place, verb string, err error) error {
+// failed records why a place could not be read: an object may be there. One kind, such as one whose conversion webhook was
+// deleted, does not prevent the undo of the others. Only a 404 about the object says that it is gone: a server that does not
+// serve a kind for a moment, or a load balancer, answers 404, too.
+func (s *survey) failed(ctx context.Context, p undo.Place, err error) error {
+	if err := fatalOf(ctx, err); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case refusal.IsGone(err, p.Name), apierrors.IsMethodNotSupported(err):
+		s.failures[p.Kind] = 0
+		return nil // objects of a kind that can only be created, such as a review, are not stored
+	case !apierrors.IsForbidden(err): // a right may be for some names only
+		s.failures[p.Kind]++
+	}
+	s.unreadLocked(p, err)
+	return nil
+}
+
+// unreadLocked records why a place could not be read.
+func (s *survey) unreadLocked(p undo.Place, err error) {
+	s.found.Unread[p] = oneLine(err)
+	if apierrors.IsForbidden(err) {
+		s.found.Unread[p] = mayNotGet(s.found.Kinds[p.Kind].Resource)
+	}
+}
+
+// fatalOf returns an error if no kind can be read: at the end of ctx, without an answer of the server, or if the server does not
+// accept the credentials.
+func fatalOf(ctx context.Context, err error) error {
 	answer := apierrors.APIStatus(nil)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !errors.As(err, &answer), apierrors.IsUnauthorized(err):
 		return err
-	case apierrors.IsNotFound(err), verb == "get" && apierrors.IsMethodNotSupported(err):
-		return nil // objects of a kind that can only be created, such as a review, are not stored
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range places {
-		if _, there := s.found.Existing[p]; there {
-			continue // on an earlier page
-		}
-		s.found.Unread[p] = oneLine(err)
-		if apierrors.IsForbidden(err) {
-			s.found.Unread[p] = mayNot(verb, s.found.Kinds[p.Kind].Resource)
-		}
 	}
 	return nil
 }
 
-func mayNot(verb string, resource schema.GroupVersionResource) string {
-	return "you may not " + verb + " " + resource.GroupResource().String()
+func mayNotGet(resource schema.GroupVersionResource) string {
+	return "you may not get " + resource.GroupResource().String()
 }
 
 // existing describes an object. Its former UID is from the journal, because anyone may have written the annotation.
