@@ -37,8 +37,8 @@ type Declaration struct {
 	Changes string `json:"changes"`
 	// Seen is Server or Process, if only one of the comparisons can see the difference.
 	Seen string `json:"seen"`
-	// Pairs means that only two mistakes at once show the difference. The pairs are random, so that all experiments of a
-	// seed may be without it.
+	// Pairs means that only two mistakes at once, or a random value, show the difference. All experiments of a seed may be
+	// without it.
 	Pairs bool `json:"pairs"`
 
 	patterns map[string]*regexp.Regexp // by text

@@ -81,6 +81,9 @@ func defaultMatch(m *admissionregistrationv1.MatchResources) {
 	}
 }
 
+// maxAuditAnnotations is the maximum number of audit annotations of a policy.
+const maxAuditAnnotations = 20
+
 func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	spec := field.NewPath("spec")
 	expressions := newExpressions(p.Spec.ParamKind)
@@ -99,6 +102,9 @@ func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolic
 	if len(p.Spec.Validations)+len(p.Spec.AuditAnnotations) == 0 {
 		const either = "validations or auditAnnotations must contain at least one item"
 		errs = append(errs, field.Required(spec.Child("validations"), either), field.Required(spec.Child("auditAnnotations"), either))
+	}
+	if annotations := p.Spec.AuditAnnotations; len(annotations) > maxAuditAnnotations {
+		errs = append(errs, field.Invalid(spec.Child("auditAnnotations"), annotations, fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations)))
 	}
 	constraints := spec.Child("matchConstraints")
 	if p.Spec.MatchConstraints == nil {
@@ -140,10 +146,8 @@ func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) fie
 		return nil
 	}
 	errs := validate.Required(k.Kind, at.Child("kind"))
-	for _, complaint := range validation.IsDNS1035Label(strings.ToLower(k.Kind)) {
-		if k.Kind != "" {
-			errs = append(errs, field.Invalid(at.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+complaint))
-		}
+	if complaints := validation.IsDNS1035Label(strings.ToLower(k.Kind)); len(complaints) > 0 && k.Kind != "" {
+		errs = append(errs, field.Invalid(at.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+strings.Join(complaints, ",")))
 	}
 	version := at.Child("apiVersion")
 	if k.APIVersion == "" {
@@ -153,10 +157,16 @@ func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) fie
 	if err != nil {
 		return append(errs, field.Invalid(version, k.APIVersion, err.Error()))
 	}
-	if gv.Group != "" {
-		errs = append(errs, validate.FromMessages(gv.Group, version, validation.IsDNS1123Subdomain(gv.Group))...)
+	if complaints := validation.IsDNS1123Subdomain(gv.Group); len(complaints) > 0 && gv.Group != "" {
+		errs = append(errs, field.Invalid(version, gv.Group, strings.Join(complaints, ",")))
 	}
-	return append(errs, validate.FromMessages(gv.Version, version, validation.IsDNS1035Label(gv.Version))...)
+	if gv.Version == "" {
+		return append(errs, field.Invalid(version, k.APIVersion, "version must be specified"))
+	}
+	if complaints := validation.IsDNS1035Label(gv.Version); len(complaints) > 0 {
+		errs = append(errs, field.Invalid(version, gv.Version, strings.Join(complaints, ",")))
+	}
+	return errs
 }
 
 func (e *expressions) validateValidation(v *admissionregistrationv1.Validation, at *field.Path) field.ErrorList {
@@ -176,10 +186,10 @@ func (e *expressions) validateValidation(v *admissionregistrationv1.Validation, 
 		errs = append(errs, e.check(x, plugincel.OptionalVariableDeclarations{}, message)...)
 	}
 	if v.Message != "" && strings.TrimSpace(v.Message) == "" {
-		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must be non-empty if specified"))
+		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "must be non-empty if specified"))
 	}
-	if strings.Contains(strings.TrimSpace(v.Message), "\n") {
-		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "message must not contain line breaks"))
+	if strings.ContainsAny(strings.TrimSpace(v.Message), "\n\r") {
+		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "must not contain line breaks"))
 	}
 	return append(errs, validate.OneOfPtr(v.Reason, at.Child("reason"), metav1.StatusReasonForbidden,
 		metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
@@ -208,7 +218,14 @@ func validateAnnotationKey(policy, key string, at *field.Path) field.ErrorList {
 
 func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
 	rule := func(r *admissionregistrationv1.NamedRuleWithOperations, at *field.Path) field.ErrorList {
-		return append(validateRuleWithOperations(&r.RuleWithOperations, at), validate.Distinct(r.ResourceNames, at.Child("resourceNames"))...)
+		names := at.Child("resourceNames")
+		return slices.Concat(
+			validateRuleWithOperations(&r.RuleWithOperations, at),
+			validate.Distinct(r.ResourceNames, names),
+			validate.Each(r.ResourceNames, names, func(name *string, at *field.Path) field.ErrorList {
+				return validate.FromMessages(*name, at, content.IsPathSegmentName(*name))
+			}),
+		)
 	}
 	return slices.Concat(
 		validate.OneOfPtr(m.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact),

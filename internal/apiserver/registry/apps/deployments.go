@@ -99,20 +99,19 @@ func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 }
 
 func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if s.Type != appsv1.RecreateDeploymentStrategyType && s.Type != appsv1.RollingUpdateDeploymentStrategyType {
-		errs = append(errs, field.NotSupported(path, *s, []appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
-	}
 	rolling := path.Child("rollingUpdate")
 	switch {
 	case s.Type == appsv1.RecreateDeploymentStrategyType && s.RollingUpdate != nil:
-		return append(errs, field.Forbidden(rolling, "may not be specified when strategy `type` is 'Recreate'"))
-	case s.Type == appsv1.RollingUpdateDeploymentStrategyType && s.RollingUpdate == nil:
-		return append(errs, field.Required(rolling, "this should be defaulted and never be nil"))
+		return field.ErrorList{field.Forbidden(rolling, "may not be specified when strategy `type` is 'Recreate'")}
+	case s.Type == appsv1.RecreateDeploymentStrategyType:
+		return nil
+	case s.Type != appsv1.RollingUpdateDeploymentStrategyType:
+		return field.ErrorList{field.NotSupported(path, *s,
+			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	case s.RollingUpdate == nil:
-		return errs
+		return field.ErrorList{field.Required(rolling, "this should be defaulted and never be nil")}
 	}
-	return append(errs, validateRollingUpdate(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, rolling)...)
+	return validateRollingUpdate(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, rolling)
 }
 
 // validateRollingUpdate checks that a rollout can make progress: it needs pods that

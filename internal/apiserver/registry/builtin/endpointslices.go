@@ -153,11 +153,10 @@ func validateSlicePort(p *discoveryv1.EndpointPort, at *field.Path) field.ErrorL
 
 func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType, at *field.Path) field.ErrorList {
 	addresses := at.Child("addresses")
+	errs := validate.MaxItems(e.Addresses, addresses, endpointAddresses)
 	if len(e.Addresses) == 0 {
-		return field.ErrorList{field.Required(addresses, "")}
+		errs = append(errs, field.Required(addresses, ""))
 	}
-	var errs field.ErrorList
-	errs = append(errs, validate.MaxItems(e.Addresses, addresses, endpointAddresses)...)
 	for i, address := range e.Addresses {
 		switch sort {
 		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:

@@ -84,11 +84,12 @@ func validateRuntimeClassTolerations(tolerations []corev1.Toleration, at *field.
 	errs := podspec.ValidateTolerations(tolerations, at)
 	seen := map[corev1.Toleration]bool{}
 	for i, t := range tolerations {
-		t.TolerationSeconds = nil
-		if seen[t] {
+		key := t
+		key.TolerationSeconds = nil
+		if seen[key] {
 			errs = append(errs, field.Duplicate(at.Index(i), t))
 		}
-		seen[t] = true
+		seen[key] = true
 	}
 	return errs
 }

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -159,39 +158,7 @@ func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 		errs = append(errs, field.NotSupported(spec.Child("capacity"), pv.Spec.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	errs = append(errs, validateVolumePlace(pv, spec)...)
-	return append(errs, validateVolumeSources(pv, spec)...)
-}
-
-// volumeSources returns the sources of volumes in the order in which upstream counts them.
-func volumeSources() []string {
-	return []string{
-		"hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs", "iscsi", "cinder", "fc",
-		"flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "scaleIO", "local", "storageos", "csi",
-	}
-}
-
-// validateVolumeSources checks that a volume has one source. Of several, the first one is checked, and the others are too
-// many, except flexVolume.
-func validateVolumeSources(pv *corev1.PersistentVolume, spec *field.Path) field.ErrorList {
-	sources := validate.SetMembers(&pv.Spec.PersistentVolumeSource)
-	if len(sources) == 0 {
-		return field.ErrorList{field.Required(spec, "must specify a volume type")}
-	}
-	order := volumeSources()
-	slices.SortFunc(sources, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
-	var errs field.ErrorList
-	for i, source := range sources {
-		switch {
-		case source == "flexVolume":
-			errs = append(errs, validate.Required(pv.Spec.FlexVolume.Driver, spec.Child("flexVolume", "driver"))...)
-		case i > 0:
-			name := cmp.Or(map[string]string{"cephfs": "cephFS"}[source], source) // errors use another name
-			errs = append(errs, field.Forbidden(spec.Child(name), "may not specify more than 1 volume type"))
-		default:
-			errs = append(errs, validateVolumeSource(pv, source, spec)...)
-		}
-	}
-	return errs
+	return append(errs, podspec.ValidatePersistentVolumeSource(&pv.Spec, spec)...)
 }
 
 // validateVolumeModes checks the access modes of a volume. It needs at least one.
@@ -244,59 +211,6 @@ func validateVolumePlace(pv *corev1.PersistentVolume, spec *field.Path) field.Er
 		if pv.Spec.CSI == nil {
 			errs = append(errs, field.Required(spec.Child("csi"), "has to be specified when using volumeAttributesClassName"))
 		}
-	}
-	return errs
-}
-
-// validateVolumeSource checks the source of a volume. In-tree cloud providers, which CSI
-// drivers have replaced, are known by name only.
-func validateVolumeSource(pv *corev1.PersistentVolume, source string, spec *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	switch source {
-	case "hostPath":
-		s := pv.Spec.HostPath
-		errs = append(errs, podspec.ValidateHostPath(s, spec.Child("hostPath"))...)
-		if s.Path == "/" && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-			errs = append(errs, field.Forbidden(spec.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
-		}
-	case "local":
-		s := pv.Spec.Local
-		errs = append(errs, validate.Required(s.Path, spec.Child("local", "path"))...)
-		errs = append(errs, podspec.ValidateNoBacksteps(s.Path, spec.Child("local", "path"))...)
-		if pv.Spec.NodeAffinity == nil {
-			errs = append(errs, field.Required(spec.Child("nodeAffinity"), "Local volume requires node affinity"))
-		}
-	case "nfs":
-		errs = append(errs, podspec.ValidateNFS(pv.Spec.NFS, spec.Child("nfs"))...)
-	case "csi":
-		s := pv.Spec.CSI
-		errs = append(errs, podspec.ValidateDriverName(s.Driver, spec.Child("csi", "driver"))...)
-		errs = append(errs, validate.Required(s.VolumeHandle, spec.Child("csi", "volumeHandle"))...)
-		errs = append(errs, validateDriverSecrets(s, spec.Child("csi"))...)
-	}
-	return errs
-}
-
-// validateDriverSecrets checks the Secrets that a driver needs. Like upstream, it skips nodeStageSecretRef.
-func validateDriverSecrets(s *corev1.CSIPersistentVolumeSource, csi *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, secret := range []struct {
-		name string
-		ref  *corev1.SecretReference
-	}{
-		{"controllerPublishSecretRef", s.ControllerPublishSecretRef},
-		{"controllerExpandSecretRef", s.ControllerExpandSecretRef},
-		{"nodePublishSecretRef", s.NodePublishSecretRef},
-		{"nodeExpandSecretRef", s.NodeExpandSecretRef},
-	} {
-		if secret.ref == nil {
-			continue
-		}
-		name, namespace := csi.Child(secret.name, "name"), csi.Child(secret.name, "namespace")
-		errs = append(errs, validate.Required(secret.ref.Name, name)...)
-		errs = append(errs, validate.OptionalSubdomain(secret.ref.Name, name)...)
-		errs = append(errs, validate.Required(secret.ref.Namespace, namespace)...)
-		errs = append(errs, validate.OptionalLabel(secret.ref.Namespace, namespace)...)
 	}
 	return errs
 }

@@ -26,7 +26,7 @@ func validateContainerStatuses(p *corev1.Pod, path *field.Path) field.ErrorList 
 			return validate.Each(s.AllocatedResourcesStatus, at.Child("allocatedResourcesStatus"), func(r *corev1.ResourceStatus, at *field.Path) field.ErrorList {
 				var errs field.ErrorList
 				if container != nil {
-					errs = validateAllocated(r.Name, &container.Resources, at.Child("name"))
+					errs = validateAllocated(r.Name, container, p.Status.ExtendedResourceClaimStatus, at.Child("name"))
 				}
 				return append(errs, validateHealth(r.Resources, at.Child("resources"))...)
 			})
@@ -65,21 +65,32 @@ func validateContainerUser(user *corev1.ContainerUser, windows bool, at *field.P
 	})...)
 }
 
-// validateAllocated checks that a container requests or claims a resource.
-func validateAllocated(name corev1.ResourceName, r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
-	const claim = "claim:"
-	if !strings.HasPrefix(string(name), claim) {
-		if _, requested := r.Requests[name]; requested {
-			return nil
-		}
+// validateAllocated checks that a container requests or claims a resource, or that the scheduler has claimed it for its
+// requests.
+func validateAllocated(name corev1.ResourceName, c *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus, at *field.Path) field.ErrorList {
+	claimed, isClaim := strings.CutPrefix(string(name), "claim:")
+	_, requested := c.Resources.Requests[name]
+	switch {
+	case !isClaim && !requested:
 		return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource requests")}
+	case !isClaim || slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return claimed == pathOfClaim(r.Name, r.Request) }):
+		return nil
+	case extended != nil && slices.ContainsFunc(extended.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		amount := c.Resources.Requests[corev1.ResourceName(m.ResourceName)]
+		return m.ContainerName == c.Name && m.RequestName != "" && !amount.IsZero() && claimed == pathOfClaim(extended.ResourceClaimName, m.RequestName)
+	}):
+		return nil
 	}
-	for _, c := range r.Claims {
-		if string(name) == claim+c.Name && c.Request == "" || string(name) == claim+c.Name+"/"+c.Request && c.Request != "" {
-			return nil
-		}
+	return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' "+
+		"when container.resources.claims[*].request is set or 'claim:<claimName>' when it is empty")}
+}
+
+// pathOfClaim returns the name of a claim, and of the request that a container uses of it; none: the whole claim.
+func pathOfClaim(claim, request string) string {
+	if request == "" {
+		return claim
 	}
-	return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")}
+	return claim + "/" + request
 }
 
 // validateHealth checks the health of devices.

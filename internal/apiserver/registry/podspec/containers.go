@@ -31,7 +31,7 @@ func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 type containerChecks struct {
 	spec    *corev1.PodSpec
 	volumes map[string]*corev1.Volume // the valid ones
-	named   map[string]*corev1.Volume // all of them; of several with one name, the first
+	named   map[string]*corev1.Volume // all of them; of several with one name, the last
 	names   map[string]bool           // of the containers checked so far
 	claims  claimNames
 }
@@ -39,9 +39,7 @@ type containerChecks struct {
 func newContainerChecks(spec *corev1.PodSpec, valid map[string]*corev1.Volume) containerChecks {
 	named := make(map[string]*corev1.Volume, len(spec.Volumes))
 	for i := range spec.Volumes {
-		if v := &spec.Volumes[i]; named[v.Name] == nil {
-			named[v.Name] = v
-		}
+		named[spec.Volumes[i].Name] = &spec.Volumes[i]
 	}
 	return containerChecks{spec: spec, volumes: valid, named: named, names: map[string]bool{}, claims: claimNamesOf(spec)}
 }
@@ -50,6 +48,9 @@ func newContainerChecks(spec *corev1.PodSpec, valid map[string]*corev1.Volume) c
 // hooks.
 func (c containerChecks) checkInit(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := c.checkCommon(container, at)
+	if container.Name != "" || c.names[""] { // upstream does not count missing names of init containers
+		errs = append(errs, c.checkName(container.Name, at.Child("name"))...)
+	}
 	if container.RestartPolicy != nil || len(container.RestartPolicyRules) == 0 {
 		errs = append(errs, validateRestart(container, at)...)
 	} else {
@@ -81,17 +82,22 @@ func (c containerChecks) checkInit(container *corev1.Container, at *field.Path) 
 }
 
 func (c containerChecks) check(container *corev1.Container, at *field.Path) field.ErrorList {
-	return slices.Concat(c.checkCommon(container, at), validateRestart(container, at), c.checkHealth(container, at))
+	return slices.Concat(c.checkName(container.Name, at.Child("name")), c.checkCommon(container, at), validateRestart(container, at), c.checkHealth(container, at))
+}
+
+// checkName checks that no container that was checked before has the name.
+func (c containerChecks) checkName(name string, at *field.Path) field.ErrorList {
+	if c.names[name] {
+		return field.ErrorList{field.Duplicate(at, name)}
+	}
+	c.names[name] = true
+	return nil
 }
 
 // checkCommon checks what containers of every kind may have.
 func (c containerChecks) checkCommon(container *corev1.Container, at *field.Path) field.ErrorList {
-	errs := validate.RequiredLabel(container.Name, at.Child("name"))
-	if c.names[container.Name] {
-		errs = append(errs, field.Duplicate(at.Child("name"), container.Name))
-	}
-	c.names[container.Name] = true
-	return slices.Concat(errs,
+	return slices.Concat(
+		validate.RequiredLabel(container.Name, at.Child("name")),
 		validate.Required(container.Image, at.Child("image")),
 		validate.OneOf(container.ImagePullPolicy, at.Child("imagePullPolicy"),
 			corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
@@ -144,7 +150,12 @@ func validateRestart(container *corev1.Container, at *field.Path) field.ErrorLis
 }
 
 func validatePorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
-	errs := validate.NoDuplicates(ports, path, func(p corev1.ContainerPort) string { return p.Name }, "name")
+	errs := validate.NoDuplicates(ports, path, func(p corev1.ContainerPort) string {
+		if len(validation.IsValidPortName(p.Name)) > 0 {
+			return "" // of an invalid name, upstream reports nothing else
+		}
+		return p.Name
+	}, "name")
 	return append(errs, validate.Each(ports, path, validatePort)...)
 }
 
@@ -208,11 +219,11 @@ func validateDistinctPorts(containers []corev1.Container, path *field.Path) fiel
 func (c containerChecks) checkMounts(container *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	paths := map[string]bool{}
-	devices := map[string]bool{}
-	names := map[string]bool{}
+	devices := map[string]string{} // the path of each device; of two with one name, the last
 	for _, device := range container.VolumeDevices {
-		devices[device.DevicePath], names[device.Name] = true, true
+		devices[device.Name] = device.DevicePath
 	}
+	taken := pathsTaken(devices)
 	for i, mount := range container.VolumeMounts {
 		at := path.Index(i)
 		errs = append(errs, validate.Required(mount.Name, at.Child("name"))...)
@@ -223,17 +234,26 @@ func (c containerChecks) checkMounts(container *corev1.Container, path *field.Pa
 		if paths[mount.MountPath] {
 			errs = append(errs, field.Invalid(at.Child("mountPath"), mount.MountPath, "must be unique"))
 		}
-		if devices[mount.MountPath] {
+		if taken[mount.MountPath] {
 			errs = append(errs, field.Invalid(at.Child("mountPath"), mount.MountPath, "must not already exist as a path in volumeDevices"))
 		}
 		paths[mount.MountPath] = true
-		if names[mount.Name] {
+		if _, isDevice := devices[mount.Name]; isDevice {
 			errs = append(errs, field.Invalid(at.Child("name"), mount.Name, "must not already exist in volumeDevices"))
 		}
 		errs = append(errs, validateMount(&mount, at, path)...)
 		errs = append(errs, validatePropagation(&mount, container.SecurityContext, path)...)
 	}
 	return errs
+}
+
+// pathsTaken returns the paths of volumes, which have a name each.
+func pathsTaken(byName map[string]string) map[string]bool {
+	taken := make(map[string]bool, len(byName))
+	for _, path := range byName {
+		taken[path] = true
+	}
+	return taken
 }
 
 // validateMount checks the mounted path of a volume. Kubernetes reports the paths for the list.
@@ -275,10 +295,11 @@ func validatePropagation(mount *corev1.VolumeMount, security *corev1.SecurityCon
 
 // relativePath checks a path that must not lead out of its root.
 func relativePath(p string, at *field.Path) field.ErrorList {
+	errs := ValidateNoBacksteps(p, at)
 	if path.IsAbs(p) {
-		return field.ErrorList{field.Invalid(at, p, "must be a relative path")}
+		errs = append(errs, field.Invalid(at, p, "must be a relative path"))
 	}
-	return ValidateNoBacksteps(p, at)
+	return errs
 }
 
 // ValidateNoBacksteps refuses paths with an element "..".

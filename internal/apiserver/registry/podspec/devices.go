@@ -11,10 +11,11 @@ import (
 func (c containerChecks) checkDevices(container *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	paths, names := map[string]bool{}, map[string]bool{}
-	mounted, mountPaths := map[string]bool{}, map[string]bool{}
+	mounts := map[string]string{} // of a volume that is mounted at several paths, upstream compares the last one
 	for _, mount := range container.VolumeMounts {
-		mounted[mount.Name], mountPaths[mount.MountPath] = true, true
+		mounts[mount.Name] = mount.MountPath
 	}
+	taken := pathsTaken(mounts)
 	for i, device := range container.VolumeDevices {
 		at := path.Index(i)
 		errs = append(errs, validate.Required(device.Name, at.Child("name"))...)
@@ -27,14 +28,14 @@ func (c containerChecks) checkDevices(container *corev1.Container, path *field.P
 		case volume.PersistentVolumeClaim == nil && volume.Ephemeral == nil:
 			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
 		}
-		if mounted[device.Name] {
+		if _, mounted := mounts[device.Name]; mounted {
 			errs = append(errs, field.Invalid(at.Child("name"), device.Name, "must not already exist in volumeMounts"))
 		}
 		errs = append(errs, validate.Required(device.DevicePath, at.Child("devicePath"))...)
 		if paths[device.DevicePath] {
 			errs = append(errs, field.Invalid(at.Child("devicePath"), device.DevicePath, "must be unique"))
 		}
-		if mountPaths[device.DevicePath] {
+		if taken[device.DevicePath] {
 			errs = append(errs, field.Invalid(at.Child("devicePath"), device.DevicePath, "must not already exist as a path in volumeMounts"))
 		}
 		if len(ValidateNoBacksteps(device.DevicePath, at)) > 0 {

@@ -26,6 +26,7 @@ func (c containerChecks) checkEphemeral(path *field.Path) field.ErrorList {
 	for i := range spec.EphemeralContainers {
 		e := &spec.EphemeralContainers[i]
 		at := path.Index(i)
+		errs = append(errs, c.checkName(e.Name, at.Child("name"))...)
 		errs = append(errs, c.checkCommon((*corev1.Container)(&e.EphemeralContainerCommon), at)...)
 		errs = append(errs, validateImageName((*corev1.Container)(&e.EphemeralContainerCommon), at)...)
 		if e.TargetContainerName != "" && !targets[e.TargetContainerName] {

@@ -15,9 +15,15 @@ import (
 
 // validateResourceClaims checks a pod's claims on devices: each names a ResourceClaim or a template of one.
 func validateResourceClaims(claims []corev1.PodResourceClaim, path *field.Path) field.ErrorList {
-	errs := validate.NoDuplicates(claims, path, func(c corev1.PodResourceClaim) string { return c.Name }, "name")
-	return append(errs, validate.Each(claims, path, func(c *corev1.PodResourceClaim, at *field.Path) field.ErrorList {
-		errs := validate.RequiredLabel(c.Name, at.Child("name"))
+	named := map[string]bool{}
+	return validate.Each(claims, path, func(c *corev1.PodResourceClaim, at *field.Path) field.ErrorList {
+		var errs field.ErrorList
+		if named[c.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		} else {
+			errs = append(errs, validate.RequiredLabel(c.Name, at.Child("name"))...)
+			named[c.Name] = c.Name != ""
+		}
 		switch {
 		case c.ResourceClaimName != nil && c.ResourceClaimTemplateName != nil:
 			errs = append(errs, field.Invalid(at, *c, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
@@ -26,7 +32,7 @@ func validateResourceClaims(claims []corev1.PodResourceClaim, path *field.Path) 
 		}
 		return slices.Concat(errs, subdomainPtr(c.ResourceClaimName, at.Child("resourceClaimName")),
 			subdomainPtr(c.ResourceClaimTemplateName, at.Child("resourceClaimTemplateName")))
-	})...)
+	})
 }
 
 func subdomainPtr(name *string, at *field.Path) field.ErrorList {

@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -157,16 +158,33 @@ func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList
 	if p == nil {
 		return nil
 	}
-	if p.Type == "" {
-		return field.ErrorList{field.Required(at.Child("type"), "type is required when appArmorProfile is set")}
-	}
-	errs := validate.OneOf(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
 	profile := at.Child("localhostProfile")
-	switch local := p.Type == corev1.AppArmorProfileTypeLocalhost; {
-	case local && ptr.Deref(p.LocalhostProfile, "") == "":
-		errs = append(errs, field.Required(profile, "must be set when AppArmor type is Localhost"))
-	case !local && p.LocalhostProfile != nil:
-		errs = append(errs, field.Invalid(profile, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost"))
+	switch p.Type {
+	case "":
+		return field.ErrorList{field.Required(at.Child("type"), "type is required when appArmorProfile is set")}
+	case corev1.AppArmorProfileTypeLocalhost:
+		return validateProfileOfNode(ptr.Deref(p.LocalhostProfile, ""), profile)
+	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
+		if p.LocalhostProfile != nil {
+			return field.ErrorList{field.Invalid(profile, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")}
+		}
+		return nil
+	}
+	return validate.OneOf(p.Type, at.Child("type"),
+		corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+}
+
+// longestProfile is the maximum length of the name of an AppArmor profile, in bytes: that of a path on Linux.
+const longestProfile = 4095
+
+// validateProfileOfNode checks the name of an AppArmor profile that the node has.
+func validateProfileOfNode(name string, at *field.Path) field.ErrorList {
+	errs := validate.MaxBytes(name, at, longestProfile)
+	switch {
+	case strings.TrimSpace(name) != name:
+		errs = append(errs, field.Invalid(at, name, "must not be padded with whitespace"))
+	case name == "":
+		errs = append(errs, field.Required(at, "must be set when AppArmor type is Localhost"))
 	}
 	return errs
 }

@@ -134,7 +134,7 @@ func requiredRelativePath(p string, at *field.Path) field.ErrorList {
 // localPath checks the path of a file in a volume.
 func localPath(p string, at *field.Path) field.ErrorList {
 	errs := relativePath(p, at)
-	if len(errs) == 0 && strings.HasPrefix(p, "..") { // the node writes such names itself
+	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") { // the node writes such names itself
 		errs = append(errs, field.Invalid(at, p, "must not start with '..'"))
 	}
 	return errs

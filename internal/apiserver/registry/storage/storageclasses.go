@@ -126,13 +126,22 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) f
 		errs = append(errs, validate.DistinctNames(term.MatchLabelExpressions, expressions, func(r corev1.TopologySelectorLabelRequirement) string { return r.Key }, "key")...)
 		errs = append(errs, validate.Each(term.MatchLabelExpressions, expressions, validateTopologyRequirement)...)
 		// A term without expressions, which matches every place, counts as a duplicate.
-		if text := fmt.Sprint(term.MatchLabelExpressions); seen[text] || len(term.MatchLabelExpressions) == 0 {
+		if text := placesText(term); seen[text] || len(term.MatchLabelExpressions) == 0 {
 			errs = append(errs, field.Duplicate(expressions, ""))
 		} else {
 			seen[text] = true
 		}
 	}
 	return errs
+}
+
+// placesText returns a text for the places of a term, which is the same in whatever order it names them.
+func placesText(term corev1.TopologySelectorTerm) string {
+	values := make(map[string][]string, len(term.MatchLabelExpressions))
+	for _, r := range term.MatchLabelExpressions {
+		values[r.Key] = slices.Compact(slices.Sorted(slices.Values(r.Values)))
+	}
+	return fmt.Sprintf("%q", values) // fmt sorts the keys
 }
 
 func validateTopologyRequirement(r *corev1.TopologySelectorLabelRequirement, at *field.Path) field.ErrorList {

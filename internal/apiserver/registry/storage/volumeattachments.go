@@ -42,6 +42,11 @@ func volumeAttachments() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*storagev1.VolumeAttachment]{
+		Default: func(a *storagev1.VolumeAttachment) {
+			if inline := a.Spec.Source.InlineVolumeSpec; inline != nil && inline.HostPath != nil {
+				registry.SetDefaultPtr(&inline.HostPath.Type, corev1.HostPathUnset)
+			}
+		},
 		Validate: validateAttachment,
 		ValidateCreate: func(a *storagev1.VolumeAttachment) field.ErrorList {
 			return validateAttacher(a.Spec.Attacher, field.NewPath("spec", "attacher"))
@@ -73,21 +78,25 @@ func validateAttacher(name string, at *field.Path) field.ErrorList {
 	return append(validate.LongNameCaseless(name, at), validate.MaxCharacters(name, at, maxAttacher)...)
 }
 
+// validateAttachmentSource checks that there is one source. Of two, the name of the volume is checked.
 func validateAttachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field.ErrorList {
+	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+	var errs field.ErrorList
+	name := at.Child("persistentVolumeName")
 	switch {
 	case s.InlineVolumeSpec == nil && s.PersistentVolumeName == nil:
-		return field.ErrorList{field.Required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")}
+		errs = append(errs, field.Required(at, one))
 	case s.InlineVolumeSpec != nil && s.PersistentVolumeName != nil:
-		return field.ErrorList{field.Forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")}
+		errs = append(errs, field.Forbidden(at, one))
 	case s.InlineVolumeSpec != nil:
-		return validateInlineVolume(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
+		errs = append(errs, validateInlineVolume(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))...)
+	case *s.PersistentVolumeName == "":
+		errs = append(errs, field.Required(name, "must specify non empty persistentVolumeName"))
 	}
-	name, path := *s.PersistentVolumeName, at.Child("persistentVolumeName")
-	var errs field.ErrorList
-	if name == "" {
-		errs = append(errs, field.Required(path, "must specify non empty persistentVolumeName"))
+	if s.PersistentVolumeName == nil {
+		return errs
 	}
-	return append(errs, validate.FromMessages(name, path, apivalidation.NameIsDNSSubdomain(name, false))...)
+	return append(errs, validate.FromMessages(*s.PersistentVolumeName, name, apivalidation.NameIsDNSSubdomain(*s.PersistentVolumeName, false))...)
 }
 
 // validateInlineVolume checks a migrated in-tree volume from the spec of a pod, which has no PersistentVolume.
@@ -112,27 +121,12 @@ func validateInlineVolume(v *corev1.PersistentVolumeSpec, at *field.Path) field.
 	policy := v.PersistentVolumeReclaimPolicy
 	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be Retain")
 	forbid(v.NodeAffinity != nil, "nodeAffinity", "may not be specified")
-	errs = append(errs, validateInlineSource(&v.PersistentVolumeSource, at)...)
+	source := *v
+	source.NodeAffinity = nil // it is forbidden, so a local volume lacks it
+	errs = append(errs, podspec.ValidatePersistentVolumeSource(&source, at)...)
 	forbid(v.StorageClassName != "", "storageClassName", "may not be specified")
 	mode := ptr.Deref(v.VolumeMode, corev1.PersistentVolumeFilesystem)
 	forbid(mode != corev1.PersistentVolumeFilesystem, "volumeMode", "may not specify volumeMode other than Filesystem")
-	return errs
-}
-
-// validateInlineSource checks that there is one source, and that it is CSI.
-func validateInlineSource(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	sources := validate.SetMembers(s)
-	switch {
-	case len(sources) == 0:
-		return field.ErrorList{field.Required(at, "must specify a volume type")}
-	case len(sources) == 1 && s.CSI != nil:
-		csi := at.Child("csi")
-		return append(podspec.ValidateDriverName(s.CSI.Driver, csi.Child("driver")), validate.Required(s.CSI.VolumeHandle, csi.Child("volumeHandle"))...)
-	}
-	for _, extra := range sources[1:] {
-		errs = append(errs, field.Forbidden(at.Child(extra), "may not specify more than 1 volume type"))
-	}
 	return errs
 }
 
