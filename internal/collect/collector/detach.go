@@ -1,10 +1,10 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,12 +24,13 @@ import (
 func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
 	p := c.places.passOf(ctx)
-	err := pace.Each(c.config.Workers, d.Dependents, func(uid ownership.UID) error {
-		if p.skips(uid, c.state) {
+	err := pace.Each(c.config.Workers, p.ordered(d.Dependents), func(uid ownership.UID) error {
+		if p.skips(uid, c.state, c.clock.Now()) {
 			return nil
 		}
 		dependent, known := c.state.object(uid)
 		if !known {
+			p.succeeds(uid)
 			return nil
 		}
 		if err := c.config.Await(ctx); err != nil {
@@ -59,31 +60,56 @@ const failedAgain = time.Minute
 // pass tries to detach each dependent of an owner. That takes several decisions if a kind is slow, and others need its places,
 // too: each of them sends a part of the requests. It is safe for concurrent use.
 type pass struct {
-	mu      sync.Mutex
-	failed  map[ownership.UID]time.Time // when a dependent could not be detached; guarded by mu, and so is all below
-	refused *refusedError               // of one dependent; any other error counts more
-	err     error                       // of one dependent
-	due     time.Time                   // the owner comes back then, to try them again
-	over    map[group]error             // the kinds without a place or a turn for this decision: the pass goes on in the next one
+	mu     sync.Mutex
+	failed map[ownership.UID]failure // the dependents that could not be detached; guarded by mu, and so is all below
+	logged time.Time                 // when a failure was logged for the last time
+	isUsed bool                      // by this decision
+	// Why the pass goes on after this decision: the kinds without a place or a turn for it, or other lists that are held.
+	over map[group]error
+	busy error
+}
+
+// failure is why a dependent could not be detached.
+type failure struct {
+	at  time.Time
+	err error
 }
 
 // unfinishedError is the error of a dependent in a pass that goes on.
-type unfinishedError struct{ err error }
+type unfinishedError struct {
+	err   error
+	after time.Duration // the dependent is tried again
+	isNew bool          // none was logged for a while
+}
 
 func (e unfinishedError) Error() string { return e.err.Error() }
 
 func (e unfinishedError) Unwrap() error { return e.err }
 
 func newPass() *pass {
-	return &pass{failed: make(map[ownership.UID]time.Time), over: make(map[group]error)}
+	return &pass{failed: make(map[ownership.UID]failure), over: make(map[group]error)}
 }
 
-// skips reports whether a decision does not try to detach a dependent: the pass has tried it already, or its kind is over.
-func (p *pass) skips(uid ownership.UID, s *state) bool {
+// ordered returns the dependents in the order in which they are tried: those that have not failed, and then those that have
+// failed for the longest time. A decision may send a few requests only, and the first ones may fail always.
+func (p *pass) ordered(dependents []ownership.UID) []ownership.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, failed := p.failed[uid]; failed || len(p.over) == 0 {
-		return failed
+	if len(p.failed) == 0 {
+		return dependents
+	}
+	return slices.SortedStableFunc(slices.Values(dependents), func(a, b ownership.UID) int { return p.failed[a].at.Compare(p.failed[b].at) })
+}
+
+// skips reports whether a decision does not try to detach a dependent: it has failed just now, or its kind is over.
+func (p *pass) skips(uid ownership.UID, s *state, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f, failed := p.failed[uid]; failed && now.Sub(f.at) < failedAgain {
+		return true
+	}
+	if len(p.over) == 0 {
+		return false
 	}
 	kind, isObserved := s.kind(uid)
 	if !isObserved {
@@ -99,57 +125,97 @@ func (p *pass) skips(uid ownership.UID, s *state) bool {
 
 // note records how the attempt to detach a dependent ended.
 func (p *pass) note(dependent ownership.Object, err error, now time.Time) {
+	if err == nil {
+		p.succeeds(dependent.UID)
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	refused, isRefused := errors.AsType[refusedError](err)
+	_, isBusy := errors.AsType[busyError](err)
 	switch {
-	case err == nil:
-		return
+	case isBusy:
+		p.busy = err
 	case hasNoPlace(err):
 		p.over[groupOfDependent(dependent)] = err
-		return
-	case isRefused:
-		p.refused = &refused
-	case p.err == nil:
-		p.err = err
+	default:
+		p.failed[dependent.UID] = failure{now, err}
 	}
-	p.failed[dependent.UID] = now
 }
 
-// isOver reports whether the pass goes on in another decision.
-func (p *pass) isOver() bool {
+// succeeds records that a dependent is detached, or gone.
+func (p *pass) succeeds(uid ownership.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.over) > 0
+	delete(p.failed, uid)
 }
 
-// end returns the error of a decision: an unfinishedError or a noPlaceError if the pass goes on when the owner comes back.
+// goesOn reports whether another decision continues the pass.
+func (p *pass) goesOn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.over) > 0 || p.busy != nil
+}
+
+// end returns the error of a decision. If the pass goes on, it is an unfinishedError, a busyError or a noPlaceError.
 func (p *pass) end(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	failure := p.err
-	if failure == nil && p.refused != nil {
-		failure = *p.refused
+	switch {
+	case p.busy != nil:
+		return p.busy
+	case len(p.over) == 0:
+		return p.firstLocked(time.Time{}).err
 	}
-	for _, err := range p.over {
-		if failure != nil && !now.Before(p.due) {
-			p.due = now.Add(failedAgain)
-			return unfinishedError{failure}
+	if first := p.firstLocked(now.Add(-failedAgain)); first.err != nil {
+		isNew := now.Sub(p.logged) >= failedAgain
+		if isNew {
+			p.logged = now
 		}
+		return unfinishedError{first.err, first.at.Add(failedAgain).Sub(now), isNew}
+	}
+	// Those that have failed before that are of kinds that are over, too.
+	for _, err := range p.over {
 		return err
 	}
-	return failure
+	return nil
+}
+
+// firstLocked returns the first failure after a time; a refusal only if there is no other one.
+func (p *pass) firstLocked(after time.Time) (first failure) {
+	isRefused := func(err error) int {
+		if _, is := errors.AsType[refusedError](err); is {
+			return 1
+		}
+		return 0
+	}
+	for _, f := range p.failed {
+		if f.at.After(after) && (first.err == nil || cmp.Or(cmp.Compare(isRefused(f.err), isRefused(first.err)), f.at.Compare(first.at)) < 0) {
+			first = f
+		}
+	}
+	return first
 }
 
 // next begins another decision of the same pass.
-func (p *pass) next(now time.Time) {
+func (p *pass) next() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.over)
-	maps.DeleteFunc(p.failed, func(_ ownership.UID, at time.Time) bool { return now.Sub(at) >= failedAgain })
-	if len(p.failed) == 0 {
-		p.err, p.refused = nil, nil
-	}
+	p.busy, p.isUsed = nil, false
+}
+
+// use has a decision continue the pass.
+func (p *pass) use() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isUsed = true
+}
+
+// isLeft reports whether a decision has ended before it could continue the pass.
+func (p *pass) isLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.isUsed
 }
 
 // groupOfDependent returns the group of the requests that detach a dependent.

@@ -38,11 +38,11 @@ func outcomeOf(err error) Outcome {
 	if held, ok := errors.AsType[barrier.HeldError](err); ok {
 		return Outcome{Next: Later, After: held.After, Err: err}
 	}
+	if unfinished, ok := errors.AsType[unfinishedError](err); ok {
+		return Outcome{Next: Later, After: unfinished.after, Err: err}
+	}
 	if _, ok := errors.AsType[busyError](err); ok {
 		return Outcome{Next: Later, After: busyDelay, Err: err}
-	}
-	if _, ok := errors.AsType[unfinishedError](err); ok {
-		return Outcome{Next: Later, After: failedAgain, Err: err}
 	}
 	if protected, ok := errors.AsType[protectedError](err); ok {
 		return Outcome{Next: Later, After: protected.after, Err: err}

@@ -62,7 +62,7 @@ type places struct {
 	invited map[ownership.UID][]group // the places that are kept for objects in the queue
 	waits   map[ownership.UID]*wait   // of the objects that wait
 	waitsOf map[string]int            // how many objects of a tenant wait; no zeros
-	passes  map[ownership.UID]*pass   // of the owners that wait
+	passes  map[ownership.UID]*pass   // of the owners that come back
 }
 
 // kindPlaces are the places of one kind.
@@ -158,7 +158,7 @@ func (p *places) enter(ctx context.Context, uid ownership.UID, lend func()) (con
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if v.pass = p.passes[uid]; v.pass != nil {
-		v.pass.next(p.clock.Now())
+		v.pass.next()
 	}
 	delete(p.passes, uid)
 	for _, g := range p.invited[uid] {
@@ -203,6 +203,7 @@ func (p *places) passOf(ctx context.Context) *pass {
 	if v.pass == nil {
 		v.pass = newPass()
 	}
+	v.pass.use()
 	return v.pass
 }
 
@@ -268,7 +269,8 @@ func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err
 // leave ends a decision, and returns the objects that have a place now. The object waits for those that the decision has not
 // found, unless it comes back for another reason, and its pass does not go on.
 func (p *places) leave(v *visit, next Next) (invited []ownership.UID) {
-	waits := len(v.wants) > 0 && (next == Settled || v.pass != nil && v.pass.isOver())
+	goesOn := v.pass != nil && v.pass.goesOn()
+	waits := len(v.wants) > 0 && (next == Settled || goesOn)
 	var tenant string
 	if waits {
 		tenant = p.tenant(v.uid) // before the lock: it takes that of the graph
@@ -283,9 +285,9 @@ func (p *places) leave(v *visit, next Next) (invited []ownership.UID) {
 		for _, g := range v.wants {
 			p.pushLocked(p.kindLocked(g), waiting{v.uid, p.clock.Now()}, tenant)
 		}
-		if v.pass != nil {
-			p.passes[v.uid] = v.pass
-		}
+	}
+	if goesOn || v.pass != nil && v.pass.isLeft() && (waits || next != Settled) {
+		p.passes[v.uid] = v.pass
 	}
 	for _, h := range v.held {
 		invited = append(invited, p.inviteLocked(h.group)...)

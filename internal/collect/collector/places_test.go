@@ -359,7 +359,7 @@ func TestL5_OrphansTakeTurnsForASlowKind(t *testing.T) {
 // L5: the owners of many dependents of a slow kind, of which some cannot be detached, get on beside other decisions about that
 // kind, which get on, too, and although dependents change all the time. Those that cannot be detached hold up no others.
 func TestL5_OrphansOfASlowKindThatFail(t *testing.T) {
-	const owners, dependents, failing, others = 20, 40, 30, 50
+	const owners, dependents, failing, others = 20, 90, 75, 50
 	for name, failure := range map[string]error{
 		"failures": apierrors.NewInternalError(errors.New("conversion failed")),
 		"refusals": webhookerrors.ToStatusErr("keep.example.com", &metav1.Status{Code: http.StatusForbidden, Message: "kept"}),
@@ -391,7 +391,7 @@ func TestL5_OrphansOfASlowKindThatFail(t *testing.T) {
 						s.Create(ownership.Object{Kind: podKind, Namespace: "crowd", Name: fmt.Sprint(created), Owners: []ownership.Reference{absent(fmt.Sprint(created))}})
 					}
 				}
-				for range 600 { // each second
+				for range 900 { // each second
 					fill()
 					for i := range owners {
 						s.Update(podRef(fmt.Sprint("part-", i, "-", 0)), func(*ownership.Object) {})
@@ -406,7 +406,7 @@ func TestL5_OrphansOfASlowKindThatFail(t *testing.T) {
 				if owned != owners*failing {
 					t.Errorf("%d dependents have their owner, want the %d that cannot be detached", owned, owners*failing)
 				}
-				// There is time for 4800 requests, and a visit of an owner sends some.
+				// There is time for 7200 requests, and a visit of an owner sends some.
 				if created < 800 {
 					t.Errorf("only %d other objects were created, because they were not deleted", created)
 				}

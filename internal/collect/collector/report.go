@@ -112,8 +112,9 @@ func (c *Collector) logIdle(ctx context.Context, self ownership.Object, d verdic
 
 // logFailure logs why an object is not settled.
 func (c *Collector) logFailure(ctx context.Context, uid ownership.UID, outcome Outcome) {
+	unfinished, isUnfinished := errors.AsType[unfinishedError](outcome.Err)
 	switch {
-	case outcome.Next == Settled, ctx.Err() != nil:
+	case outcome.Next == Settled, ctx.Err() != nil, isUnfinished && !unfinished.isNew:
 	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err), errors.As(outcome.Err, &refusedError{}),
 		pace.IsUnreachable(outcome.Err), pace.IsNotSent(outcome.Err):
 		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", pace.Brief(outcome.Err))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,7 +192,8 @@ func TestL5_PassesGoOnWhileTheOwnerWaits(t *testing.T) {
 	first.note(ownership.Object{UID: "a", Kind: kind}, errors.New("conversion failed"), now)
 	for n := range 3 {
 		first.note(ownership.Object{UID: "b", Kind: kind}, noPlace, now)
-		if outcome := outcomeOf(first.end(now)); outcome.Next == Later != (n == 0) || outcome.Err == nil {
+		outcome, after := outcomeOf(first.end(now)), failedAgain-time.Duration(n)*time.Second
+		if unfinished, is := errors.AsType[unfinishedError](outcome.Err); outcome.Next != Later || outcome.After != after || !is || unfinished.isNew != (n == 0) {
 			t.Errorf("the pass goes on: %+v", outcome)
 		}
 		v.want(group{kind: kind})
@@ -201,16 +203,48 @@ func TestL5_PassesGoOnWhileTheOwnerWaits(t *testing.T) {
 		if again, v = visit(); again != first {
 			t.Fatal("another pass has begun")
 		}
+		now = now.Add(time.Second)
 	}
 	if outcome := outcomeOf(first.end(now)); outcome.Next != Retry {
 		t.Errorf("at its end: %+v", outcome)
 	}
-	first.next(now.Add(failedAgain))
-	if err := first.end(now); err != nil {
-		t.Errorf("when the failure is forgotten: %v", err)
-	}
 	p.leave(v, Retry)
 	if next, _ := visit(); next == first {
+		t.Error("the pass has not ended")
+	}
+}
+
+// L5: a dependent for which other lists are held is tried again soon, and has not failed. The pass goes on, also if a decision
+// ends before it comes to the dependents.
+func TestL5_BusyDependentsHaveNotFailed(t *testing.T) {
+	kind := ownership.Kind{Kind: "Slow"}
+	p := slowPlacesOf(kind)
+	ctx, v := p.enter(t.Context(), "owner", func() {})
+	first, now := p.passOf(ctx), time.Now()
+	first.note(ownership.Object{UID: "a", Kind: kind}, errors.New("conversion failed"), now)
+	first.note(ownership.Object{UID: "b", Kind: kind}, busyError{}, now)
+	if outcome := outcomeOf(first.end(now)); outcome.Next != Later || outcome.After != busyDelay {
+		t.Errorf("%+v", outcome)
+	}
+	if first.skips("b", nil, now) || !first.skips("a", nil, now) || first.skips("a", nil, now.Add(failedAgain)) {
+		t.Error("the one that is busy has failed, or the other one has not, or for ever")
+	}
+	if got := first.ordered([]ownership.UID{"a", "b"}); !slices.Equal(got, []ownership.UID{"b", "a"}) {
+		t.Errorf("%v: the one that has failed is first", got)
+	}
+	p.leave(v, Later)
+	_, v = p.enter(t.Context(), "owner", func() {})
+	p.leave(v, Later) // before the dependents
+	ctx, v = p.enter(t.Context(), "owner", func() {})
+	if p.passOf(ctx) != first {
+		t.Error("another pass has begun")
+	}
+	if outcome := outcomeOf(first.end(now)); outcome.Next != Retry {
+		t.Errorf("at its end: %+v", outcome)
+	}
+	p.leave(v, Retry)
+	_, v = p.enter(t.Context(), "owner", func() {})
+	if v.pass != nil {
 		t.Error("the pass has not ended")
 	}
 }

@@ -171,7 +171,27 @@ func (n nodeWrites) checkPodStatus(a admission.Attributes) error {
 	if err := n.checkBound(a); err != nil {
 		return err
 	}
+	old, was := a.GetOldObject().(*corev1.Pod)
+	now, is := a.GetObject().(*corev1.Pod)
+	if !was || !is {
+		return errOwnOnly
+	}
+	if err := checkSameClaims(&old.Status, &now.Status); err != nil {
+		return err
+	}
 	return checkStatusOnly(a)
+}
+
+// checkSameClaims checks that the status of a pod names the same claims on devices, which are reserved for the pod. A status
+// without them does not change them.
+func checkSameClaims(old, now *corev1.PodStatus) error {
+	claims, extended := now.ResourceClaimStatuses, now.ExtendedResourceClaimStatus
+	switch {
+	case claims != nil && !equality.Semantic.DeepEqual(old.ResourceClaimStatuses, claims),
+		extended != nil && !equality.Semantic.DeepEqual(old.ExtendedResourceClaimStatus, extended):
+		return errors.New("it cannot change the claims on devices in the status of a pod")
+	}
+	return nil
 }
 
 func (n nodeWrites) checkPodDelete(a admission.Attributes) error {

@@ -21,12 +21,13 @@ func validateContainerStatuses(p *corev1.Pod, path *field.Path) field.ErrorList 
 	}
 	devices := func(containers []corev1.Container) func(*corev1.ContainerStatus, *field.Path) field.ErrorList {
 		named := byName(containers)
+		claims := claimsOf(named, p.Status.ExtendedResourceClaimStatus)
 		return func(s *corev1.ContainerStatus, at *field.Path) field.ErrorList {
 			container := named[s.Name]
 			return validate.Each(s.AllocatedResourcesStatus, at.Child("allocatedResourcesStatus"), func(r *corev1.ResourceStatus, at *field.Path) field.ErrorList {
 				var errs field.ErrorList
 				if container != nil {
-					errs = validateAllocated(r.Name, container, p.Status.ExtendedResourceClaimStatus, at.Child("name"))
+					errs = validateAllocated(r.Name, container, claims[s.Name], at.Child("name"))
 				}
 				return append(errs, validateHealth(r.Resources, at.Child("resources"))...)
 			})
@@ -65,20 +66,39 @@ func validateContainerUser(user *corev1.ContainerUser, windows bool, at *field.P
 	})...)
 }
 
-// validateAllocated checks that a container requests or claims a resource, or that the scheduler has claimed it for its
-// requests.
-func validateAllocated(name corev1.ResourceName, c *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus, at *field.Path) field.ErrorList {
+// claimsOf returns the paths of the claims on devices that each container has, or that the scheduler has made for its requests.
+// There may be tens of thousands, and as many devices that name one.
+func claimsOf(containers map[string]*corev1.Container, extended *corev1.PodExtendedResourceClaimStatus) map[string]map[string]bool {
+	claims := map[string]map[string]bool{}
+	for name, c := range containers {
+		claims[name] = map[string]bool{}
+		for _, r := range c.Resources.Claims {
+			claims[name][pathOfClaim(r.Name, r.Request)] = true
+		}
+	}
+	if extended == nil {
+		return claims
+	}
+	for _, m := range extended.RequestMappings {
+		c := containers[m.ContainerName]
+		if c == nil || m.RequestName == "" {
+			continue
+		}
+		if amount := c.Resources.Requests[corev1.ResourceName(m.ResourceName)]; !amount.IsZero() {
+			claims[m.ContainerName][pathOfClaim(extended.ResourceClaimName, m.RequestName)] = true
+		}
+	}
+	return claims
+}
+
+// validateAllocated checks that a container requests a resource, or has one of the claims.
+func validateAllocated(name corev1.ResourceName, c *corev1.Container, claims map[string]bool, at *field.Path) field.ErrorList {
 	claimed, isClaim := strings.CutPrefix(string(name), "claim:")
 	_, requested := c.Resources.Requests[name]
 	switch {
 	case !isClaim && !requested:
 		return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource requests")}
-	case !isClaim || slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return claimed == pathOfClaim(r.Name, r.Request) }):
-		return nil
-	case extended != nil && slices.ContainsFunc(extended.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
-		amount := c.Resources.Requests[corev1.ResourceName(m.ResourceName)]
-		return m.ContainerName == c.Name && m.RequestName != "" && !amount.IsZero() && claimed == pathOfClaim(extended.ResourceClaimName, m.RequestName)
-	}):
+	case !isClaim || claims[claimed]:
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' "+

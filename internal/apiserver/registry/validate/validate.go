@@ -108,11 +108,13 @@ func Distinct[T comparable](values []T, path *field.Path) field.ErrorList {
 // duplicates returns an error for each element of a list whose name another one before it has. name returns whether a name
 // counts.
 func duplicates[T any, K comparable](things []T, path *field.Path, child string, name func(T) (K, bool)) field.ErrorList {
-	seen := make(map[K]bool, len(things))
+	seen := map[K]bool{} // however many elements have no name
 	return Each(things, path, func(thing *T, at *field.Path) field.ErrorList {
 		n, counts := name(*thing)
 		if !counts || !seen[n] {
-			seen[n] = true
+			if counts {
+				seen[n] = true
+			}
 			return nil
 		}
 		if child != "" {
