@@ -283,6 +283,9 @@ func (p prediction) deleteSeen(ctx context.Context, client metadata.Interface, o
 		reading, cancel := forWrite(ctx)
 		defer cancel()
 		now, failed := objects.Get(reading, o.Name, metav1.GetOptions{})
+		if p.isGoneWithDefinition(reading, client, o, failed) {
+			return name + " is gone already", nil
+		}
 		return lineOf(o, err, now, failed)
 	case !restore.IsInDoubt(err) && refusal.ServerAnswers(err, apierrors.IsTooManyRequests):
 		return "", fmt.Errorf("%s is not deleted, the server is busy: %w", name, err)

@@ -28,6 +28,7 @@ type backupFlags struct {
 
 	own      os.FileInfo // of the file that this command has written; nil for none
 	isNeeded bool        // a deletion may have removed objects that the file has
+	orphans  bool        // the deletion keeps the dependents of the requested objects
 }
 
 func (f *backupFlags) add(c *cobra.Command) {
@@ -70,6 +71,7 @@ func (f *previewFlags) keep(ctx context.Context, r preview.Report, args []string
 		}
 		r = predicted.report
 	}
+	f.backup.orphans = f.cascade == "orphan"
 	return f.backup.write(ctx, &f.cluster, r, s)
 }
 
@@ -150,7 +152,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	}
 	content := backup.Content{Kept: kept, Lacks: append(saysOf(unseen), missed...)}
 	if f.own != nil {
-		if content, err = f.withEarlier(ctx, server, content, &attempt{unseen: unseen, inDoubt: f.isNeeded}, key); err != nil {
+		if content, err = f.withEarlier(ctx, server, content, &attempt{unseen: unseen, inDoubt: f.isNeeded, orphans: f.orphans}, key); err != nil {
 			return err
 		}
 	}

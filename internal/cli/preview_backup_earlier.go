@@ -1,13 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
@@ -23,6 +25,7 @@ import (
 type attempt struct {
 	unseen  []preview.UnseenReport // the resources that it could not list
 	inDoubt bool                   // an earlier DELETE may have taken effect
+	orphans bool                   // the deletion keeps the dependents of the requested objects
 	found   undo.Cluster           // the present state of the objects that only the earlier backup has
 }
 
@@ -45,7 +48,12 @@ func (f *backupFlags) withEarlier(ctx context.Context, server *restore.Server, c
 	if a.found, err = server.Survey(ctx, candidates); err != nil {
 		return content, fmt.Errorf("find out which objects of the last attempt exist: %w", err)
 	}
-	content.Kept = append(content.Kept, a.needed(candidates, content.Kept)...)
+	needed := a.needed(candidates, content.Kept)
+	lacks, err := a.renew(ctx, server, needed)
+	if err != nil {
+		return content, err
+	}
+	content.Kept, content.Lacks = append(content.Kept, needed...), append(content.Lacks, append(lacks, lacksOf(candidates, needed)...)...)
 	return content, nil
 }
 
@@ -86,62 +94,6 @@ func (a *attempt) isUnseen(k *undo.Kept) bool {
 	})
 }
 
-// needed returns the candidates that the new backup needs, as it should have them. now has the objects of the new backup that the
-// attempt has found. The preview reaches an object only through owners that it sees: a dependent of a needed object is needed, too.
-func (a *attempt) needed(candidates, now []undo.Kept) []undo.Kept {
-	going := removed{}
-	going.add(now)
-	var needed []undo.Kept
-	for {
-		var found []undo.Kept
-		candidates = slices.DeleteFunc(candidates, func(k undo.Kept) bool {
-			still, isNeeded := a.needs(k, going)
-			if isNeeded {
-				found = append(found, still)
-			}
-			return isNeeded
-		})
-		if len(found) == 0 {
-			return needed
-		}
-		going.add(found)
-		needed = append(needed, found...)
-	}
-}
-
-// removed has the UIDs of the objects that a deletion removes, or may remove.
-type removed map[types.UID]bool
-
-// add adds objects, without those that only lose references.
-func (r removed) add(kept []undo.Kept) {
-	for n := range kept {
-		if !kept[n].Stays {
-			r[kept[n].UID()] = true
-		}
-	}
-}
-
-// owns reports whether one of these objects is an owner.
-func (r removed) owns(references []metav1.OwnerReference) bool {
-	return slices.ContainsFunc(references, func(owner metav1.OwnerReference) bool { return r[owner.UID] })
-}
-
-// needs returns a candidate as the new backup should have it, and whether it should.
-func (a *attempt) needs(k undo.Kept, going removed) (undo.Kept, bool) {
-	now, isThere := a.found.Existing[k.Place()]
-	switch {
-	case a.isUnread(k.Place()):
-		return k, true
-	case !isThere || now.UID != k.UID():
-		return k, a.inDoubt // a DELETE that was refused has not removed it
-	case k.Stays && a.inDoubt:
-		return k, true // the DELETE may have removed its references
-	case a.isUnseen(&k), going.owns(now.Owners):
-		return withReferences(k, now.Owners), true
-	}
-	return k, a.inDoubt && now.Terminating // else the deletion does not affect it any more: the preview does not have it
-}
-
 // isUnread reports whether it is unknown whether an object is at a place.
 func (a *attempt) isUnread(p undo.Place) bool {
 	_, isUnread := a.found.Unread[p]
@@ -151,15 +103,54 @@ func (a *attempt) isUnread(p undo.Place) bool {
 	return isUnread
 }
 
-// withReferences returns a kept object without the references to owners that it has lost: undo would restore them.
-func withReferences(k undo.Kept, has []metav1.OwnerReference) undo.Kept {
-	var left []metav1.OwnerReference
-	for _, r := range k.Object.GetOwnerReferences() {
-		if slices.ContainsFunc(has, func(owner metav1.OwnerReference) bool { return owner.UID == r.UID }) {
-			left = append(left, r)
+// lacksOf returns a line for each needed object that stayed at the last attempt, and goes now: no attempt has looked for its
+// dependents.
+func lacksOf(candidates, needed []undo.Kept) (lacks []string) {
+	stayed := map[types.UID]bool{}
+	for n := range candidates {
+		stayed[candidates[n].UID()] = candidates[n].Stays
+	}
+	for n := range needed {
+		if k := &needed[n]; stayed[k.UID()] && !k.Stays {
+			lacks = append(lacks, fmt.Sprintf("dependents of %s, which stayed at the last attempt", k.Place()))
 		}
 	}
-	k.Object = k.Object.DeepCopy()
-	k.Object.SetOwnerReferences(left)
-	return k
+	return lacks
+}
+
+// renew gives the needed objects that still exist their present contents: those of the earlier backup may be hours old. It returns
+// a line for each object of which it could not read them.
+func (a *attempt) renew(ctx context.Context, server *restore.Server, needed []undo.Kept) (lacks []string, err error) {
+	existing := map[undo.Place]*undo.Kept{}
+	for n := range needed {
+		if place := needed[n].Place(); !a.isUnread(place) && a.found.Existing[place].UID == needed[n].UID() {
+			existing[place] = &needed[n]
+		}
+	}
+	whole, unread, err := server.Whole(ctx, a.found.Kinds, slices.Collect(maps.Keys(existing)))
+	if err != nil {
+		return nil, fmt.Errorf("read the objects of the last attempt again: %w", err)
+	}
+	for place, k := range existing {
+		if now := whole[place]; now != nil && now.GetUID() == k.UID() {
+			a.replace(k, now)
+			k.Resource = a.found.Kinds[place.Kind].Resource
+			continue
+		}
+		lacks = append(lacks, fmt.Sprintf("the present contents of %s, because it has those of the last attempt: %s", place, cmp.Or(unread[place], "it is gone now")))
+	}
+	slices.Sort(lacks)
+	return lacks, nil
+}
+
+// replace replaces the contents of a kept object by its present ones. An object that is being deleted keeps the finalizers that it
+// had before.
+func (a *attempt) replace(k *undo.Kept, now *unstructured.Unstructured) {
+	isTerminating := now.GetDeletionTimestamp() != nil
+	if isTerminating && k.Finalizers == nil {
+		k.Finalizers = k.Object.GetFinalizers()
+	}
+	references := a.references(*k, undo.Existing{Terminating: isTerminating, Owners: now.GetOwnerReferences()})
+	k.Object = now
+	k.Object.SetOwnerReferences(references)
 }

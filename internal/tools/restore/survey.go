@@ -9,9 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,8 +32,6 @@ const (
 	// fewGets is the number of names of a kind in a namespace that are read one by one. If there are more, all objects
 	// are listed.
 	fewGets = 20
-	// futileGets is the number of failures in a row after which the other objects of a kind that cannot be listed are not read.
-	futileGets = 20
 	// pageSize is the page size of the lists, in objects.
 	pageSize = 2000
 	// parallel is the number of concurrent requests.
@@ -119,9 +117,8 @@ func (s *Server) Survey(ctx context.Context, kept []undo.Kept) (undo.Cluster, er
 	if err != nil {
 		return undo.Cluster{}, err
 	}
-	survey := &survey{server: s, failures: map[schema.GroupKind]int{}, found: undo.Cluster{
-		Kinds: kinds, Existing: map[undo.Place]undo.Existing{}, Unread: map[undo.Place]string{}, UnreadGroups: unread,
-	}}
+	survey := s.survey(kinds)
+	survey.found.UnreadGroups = unread
 	if err := survey.read(ctx, undo.Places(kept, kinds)); err != nil {
 		return undo.Cluster{}, err
 	}
@@ -132,16 +129,17 @@ type survey struct {
 	server *Server
 
 	mu       sync.Mutex
-	found    undo.Cluster             // Existing and Unread are guarded by mu
-	unlisted []unlisted               // guarded by mu
-	failures map[schema.GroupKind]int // guarded by mu; of the last reads of single objects, in a row
+	found    undo.Cluster                              // Existing and Unread are guarded by mu
+	whole    map[undo.Place]*unstructured.Unstructured // guarded by mu; of the objects that were read whole
+	unlisted []single                                  // guarded by mu; the objects that could not be listed
+	tries    map[schema.GroupKind]*tries               // guarded by mu
 }
 
-// unlisted is a kind in a namespace that could not be listed.
-type unlisted struct {
-	objects metadata.ResourceInterface
-	names   map[string]undo.Place // without the objects on the pages before the failure
-	why     error
+func (s *Server) survey(kinds map[schema.GroupKind]undo.Kind) *survey {
+	return &survey{
+		server: s, whole: map[undo.Place]*unstructured.Unstructured{}, tries: map[schema.GroupKind]*tries{},
+		found: undo.Cluster{Kinds: kinds, Existing: map[undo.Place]undo.Existing{}, Unread: map[undo.Place]string{}},
+	}
 }
 
 // read reads the objects at places.
@@ -161,6 +159,7 @@ func (s *survey) read(ctx context.Context, places []undo.Place) error {
 		}
 		scopes[in][p.Name] = p
 	}
+	var singles []single
 	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for in, names := range scopes {
@@ -174,12 +173,12 @@ func (s *survey) read(ctx context.Context, places []undo.Place) error {
 			continue
 		}
 		for _, p := range names {
-			group.Go(func() error { return s.get(reading, objects, p) })
+			singles = append(singles, metadataOf(objects, p))
 		}
 	}
 	err := group.Wait()
 	if err == nil {
-		err = s.readUnlisted(ctx)
+		err = s.readSingles(ctx, append(singles, s.unlisted...))
 	}
 	if err != nil {
 		return fmt.Errorf("read the existing objects: %w", err)
@@ -187,63 +186,15 @@ func (s *survey) read(ctx context.Context, places []undo.Place) error {
 	return nil
 }
 
-// readUnlisted reads the objects one by one of the kinds that could not be listed: a user may be allowed only that, and an
-// object that cannot be converted fails the list of all. It gives up a kind whose objects fail, too: each may take as long as
-// the list.
-func (s *survey) readUnlisted(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for _, u := range s.unlisted {
-		for _, p := range u.names {
-			group.Go(func() error {
-				if s.givesUp(p, u.why) {
-					return nil
-				}
-				return s.get(ctx, u.objects, p)
-			})
-		}
-	}
-	return group.Wait()
-}
-
-// givesUp records why a place is not read if the reads of other objects of its kind fail. It reports whether they do.
-func (s *survey) givesUp(p undo.Place, why error) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	isFutile := s.failures[p.Kind] >= futileGets
-	if isFutile {
-		s.unreadLocked(p, why)
-	}
-	return isFutile
-}
-
-func (s *survey) get(ctx context.Context, objects metadata.ResourceInterface, p undo.Place) error {
-	o, err := objects.Get(ctx, p.Name, metav1.GetOptions{})
-	if err == nil {
-		s.add(p, o)
-		return nil
-	}
-	return s.failed(ctx, p, err)
-}
-
 // readWhole reads objects whole that exist: metadata does not have the volumes of claims. An object that cannot be read counts
 // as unread.
 func (s *survey) readWhole(ctx context.Context, places []undo.Place) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	var singles []single
 	for _, p := range places {
-		objects := s.server.dynamic.Resource(s.found.Kinds[p.Kind].Resource).Namespace(p.Namespace)
-		group.Go(func() error {
-			o, err := objects.Get(ctx, p.Name, metav1.GetOptions{})
-			if err == nil {
-				s.add(p, o)
-				return nil
-			}
-			s.forget(p)
-			return s.failed(ctx, p, err)
-		})
+		s.forget(p)
+		singles = append(singles, s.wholeOf(p))
 	}
-	if err := group.Wait(); err != nil {
+	if err := s.readSingles(ctx, singles); err != nil {
 		return fmt.Errorf("read the existing objects: %w", err)
 	}
 	return nil
@@ -260,7 +211,7 @@ func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, n
 	for {
 		page, err := objects.List(ctx, options)
 		if err != nil {
-			return s.notListed(ctx, unlisted{objects, names, err})
+			return s.notListed(ctx, objects, names, err)
 		}
 		for n := range page.Items {
 			if p, wanted := names[page.Items[n].Name]; wanted {
@@ -273,18 +224,19 @@ func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, n
 	}
 }
 
-// notListed records a kind in a namespace that could not be listed, unless no kind can be read.
-func (s *survey) notListed(ctx context.Context, u unlisted) error {
-	if err := fatalOf(ctx, u.why); err != nil {
+// notListed records that objects could not be listed, unless no kind can be read. Those on the pages before the failure are read
+// already.
+func (s *survey) notListed(ctx context.Context, objects metadata.ResourceInterface, names map[string]undo.Place, err error) error {
+	if err := fatalOf(ctx, err); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(u.names, func(_ string, p undo.Place) bool {
-		_, isRead := s.found.Existing[p]
-		return isRead
-	})
-	s.unlisted = append(s.unlisted, u)
+	for _, p := range names {
+		if _, isRead := s.found.Existing[p]; !isRead {
+			s.unlisted = append(s.unlisted, metadataOf(objects, p))
+		}
+	}
 	return nil
 }
 
@@ -292,13 +244,16 @@ func (s *survey) add(p undo.Place, o metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.found.Existing[p] = s.server.existing(o)
-	s.failures[p.Kind] = 0
+	if whole, isWhole := o.(*unstructured.Unstructured); isWhole {
+		s.whole[p] = whole
+	}
+	s.triesLocked(p.Kind).failures = 0
 }
 
-// failed records why a place could not be read: an object may be there. One kind, such as one whose conversion webhook was
-// deleted, does not prevent the undo of the others. Only a 404 about the object says that it is gone: a server that does not
-// serve a kind for a moment, or a load balancer, answers 404, too.
-func (s *survey) failed(ctx context.Context, p undo.Place, err error) error {
+// failed records why a place could not be read, after a time: an object may be there. One kind, such as one whose conversion
+// webhook was deleted, does not prevent the undo of the others. Only a 404 about the object says that it is gone: a server that does
+// not serve a kind for a moment, or a load balancer, answers 404, too.
+func (s *survey) failed(ctx context.Context, p undo.Place, err error, took time.Duration) error {
 	if err := fatalOf(ctx, err); err != nil {
 		return err
 	}
@@ -306,10 +261,9 @@ func (s *survey) failed(ctx context.Context, p undo.Place, err error) error {
 	defer s.mu.Unlock()
 	switch {
 	case refusal.IsGone(err, p.Name), apierrors.IsMethodNotSupported(err):
-		s.failures[p.Kind] = 0
 		return nil // objects of a kind that can only be created, such as a review, are not stored
 	case !apierrors.IsForbidden(err): // a right may be for some names only
-		s.failures[p.Kind]++
+		s.triesLocked(p.Kind).fail(err, took)
 	}
 	s.unreadLocked(p, err)
 	return nil
