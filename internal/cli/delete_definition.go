@@ -20,8 +20,8 @@ import (
 // server serves its instances until they are gone. Kinds without a definition in the preview may be of another API server, which
 // keeps its objects.
 func (p prediction) isGoneWithDefinition(ctx context.Context, client metadata.Interface, o *inventory.Object, failed error) bool {
-	if !refusal.ServerAnswers(failed, apierrors.IsNotFound) {
-		return false
+	if refusal.IsGone(failed, o.Name) || !refusal.ServerAnswers(failed, apierrors.IsNotFound) {
+		return false // no 404, or one that needs no other evidence
 	}
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	name := o.Resource.GroupResource().String()

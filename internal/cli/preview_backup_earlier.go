@@ -76,8 +76,8 @@ func (f *backupFlags) readEarlier(key *keyfile.Key) (backup.Content, error) {
 	return earlier, nil
 }
 
-// candidatesOf returns the objects that only the earlier backup has. An object whose place another one has now is none: undo could
-// create only one of them.
+// candidatesOf returns the objects that only the earlier backup has. It leaves out an object if the new backup has another one
+// with its name: undo could create only one of them.
 func candidatesOf(earlier, now []undo.Kept) []undo.Kept {
 	uids, places := map[types.UID]bool{}, map[undo.Place]bool{}
 	for n := range now {
@@ -118,8 +118,8 @@ func lacksOf(candidates, needed []undo.Kept) (lacks []string) {
 	return lacks
 }
 
-// renew gives the needed objects that still exist their present contents: those of the earlier backup may be hours old. It returns
-// a line for each object of which it could not read them.
+// renew replaces the contents of the needed objects that still exist, because those of the earlier backup may be hours old. For
+// each object that cannot be read, it returns a line.
 func (a *attempt) renew(ctx context.Context, server *restore.Server, needed []undo.Kept) (lacks []string, err error) {
 	existing := map[undo.Place]*undo.Kept{}
 	for n := range needed {
@@ -137,7 +137,7 @@ func (a *attempt) renew(ctx context.Context, server *restore.Server, needed []un
 			k.Resource = a.found.Kinds[place.Kind].Resource
 			continue
 		}
-		lacks = append(lacks, fmt.Sprintf("the present contents of %s, because it has those of the last attempt: %s", place, cmp.Or(unread[place], "it is gone now")))
+		lacks = append(lacks, fmt.Sprintf("the present contents of %s (it has those of the last attempt): %s", place, cmp.Or(unread[place], "it is gone now")))
 	}
 	slices.Sort(lacks)
 	return lacks, nil

@@ -156,8 +156,8 @@ func (a *attempt) asNeeded(c *candidate) undo.Kept {
 	return k
 }
 
-// references returns the references that a kept object should have: those that it has now. A DELETE in doubt may have removed some,
-// which it had at the last attempt.
+// references returns the present owner references of a kept object. After a DELETE in doubt, which may have removed some, those
+// of the last attempt are added.
 func (a *attempt) references(k undo.Kept, now undo.Existing) []metav1.OwnerReference {
 	references := slices.Clone(now.Owners)
 	if !a.inDoubt || !k.Stays && !now.Terminating {

@@ -160,7 +160,7 @@ func TestBackupHasThePresentContentsOfHiddenObjects(t *testing.T) {
 				t.Errorf("the backup has %v", content.Kept)
 			}
 			isSaid := func(line string) bool {
-				return strings.HasPrefix(line, "the present contents of Secret shop/s, because it has those of the last attempt: ")
+				return strings.HasPrefix(line, "the present contents of Secret shop/s (it has those of the last attempt): ")
 			}
 			if slices.ContainsFunc(content.Lacks, isSaid) != test.isAway {
 				t.Errorf("the backup lacks %q", content.Lacks)

@@ -63,7 +63,6 @@ type pass struct {
 	mu     sync.Mutex
 	failed map[ownership.UID]failure // the dependents that could not be detached; guarded by mu, and so is all below
 	logged time.Time                 // when a failure was logged for the last time
-	isUsed bool                      // by this decision
 	// Why the pass goes on after this decision: the kinds without a place or a turn for it, or other lists that are held.
 	over map[group]error
 	busy error
@@ -90,8 +89,8 @@ func newPass() *pass {
 	return &pass{failed: make(map[ownership.UID]failure), over: make(map[group]error)}
 }
 
-// ordered returns the dependents in the order in which they are tried: those that have not failed, and then those that have
-// failed for the longest time. A decision may send a few requests only, and the first ones may fail always.
+// ordered sorts the dependents by the time of their failure, and those without one come first. Dependents that always fail would
+// otherwise use up the few requests of each decision.
 func (p *pass) ordered(dependents []ownership.UID) []ownership.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +172,7 @@ func (p *pass) end(now time.Time) error {
 		}
 		return unfinishedError{first.err, first.at.Add(failedAgain).Sub(now), isNew}
 	}
-	// Those that have failed before that are of kinds that are over, too.
+	// Older failures are of the same kinds: a decision tries all others again before it ends.
 	for _, err := range p.over {
 		return err
 	}
@@ -201,21 +200,7 @@ func (p *pass) next() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.over)
-	p.busy, p.isUsed = nil, false
-}
-
-// use has a decision continue the pass.
-func (p *pass) use() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.isUsed = true
-}
-
-// isLeft reports whether a decision has ended before it could continue the pass.
-func (p *pass) isLeft() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.isUsed
+	p.busy = nil
 }
 
 // groupOfDependent returns the group of the requests that detach a dependent.

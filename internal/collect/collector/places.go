@@ -69,7 +69,7 @@ type places struct {
 type kindPlaces struct {
 	answers answering
 	late    int                    // requests that wait for longer than pace.Patience
-	taken   int                    // places, also those that are kept for objects in the queue
+	taken   int                    // the number of places that decisions have, or that are kept for objects in the queue
 	sent    int                    // requests under way
 	turns   int                    // see places.turn
 	ended   *sync.Cond             // signaled when a turn or a request ends
@@ -124,7 +124,9 @@ type visit struct {
 	uid   ownership.UID
 	held  []hold
 	wants []group // the places that it has not found, each once
-	pass  *pass   // nil until the decision detaches dependents
+	pass  *pass   // nil if neither this decision nor the one before it has begun a pass
+	// detaches means that this decision has come to the dependents of its object.
+	detaches bool
 	// lend give back what the decision has of the common means.
 	lend []func()
 }
@@ -203,7 +205,7 @@ func (p *places) passOf(ctx context.Context) *pass {
 	if v.pass == nil {
 		v.pass = newPass()
 	}
-	v.pass.use()
+	v.detaches = true
 	return v.pass
 }
 
@@ -217,7 +219,7 @@ func (p *places) kindLocked(g group) *kindPlaces {
 	return k
 }
 
-// holdLocked returns the index of the place that a decision has of a kind, or takes one. It returns -1 if there is none.
+// holdLocked returns the index of the place that a decision has of a kind, or takes one. The index is -1 if no place is free.
 func (p *places) holdLocked(v *visit, g group) (*kindPlaces, int) {
 	k := p.kindLocked(g)
 	i := slices.IndexFunc(v.held, func(h hold) bool { return h.group == g })
@@ -266,14 +268,14 @@ func (p *places) turn(ctx context.Context, kind ownership.Kind) (end func(), err
 	}, nil
 }
 
-// leave ends a decision, and returns the objects that have a place now. The object waits for those that the decision has not
-// found, unless it comes back for another reason, and its pass does not go on.
+// leave ends a decision, and returns the objects that have a place now. An object whose decision lacked places waits for them
+// if the decision is Settled, or its pass goes on. Otherwise a back-off brings the object back.
 func (p *places) leave(v *visit, next Next) (invited []ownership.UID) {
 	goesOn := v.pass != nil && v.pass.goesOn()
 	waits := len(v.wants) > 0 && (next == Settled || goesOn)
 	var tenant string
 	if waits {
-		tenant = p.tenant(v.uid) // before the lock: it takes that of the graph
+		tenant = p.tenant(v.uid) // takes the lock of the graph
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,7 +288,7 @@ func (p *places) leave(v *visit, next Next) (invited []ownership.UID) {
 			p.pushLocked(p.kindLocked(g), waiting{v.uid, p.clock.Now()}, tenant)
 		}
 	}
-	if goesOn || v.pass != nil && v.pass.isLeft() && (waits || next != Settled) {
+	if goesOn || v.pass != nil && !v.detaches && (waits || next != Settled) {
 		p.passes[v.uid] = v.pass
 	}
 	for _, h := range v.held {

@@ -356,8 +356,8 @@ func TestL5_OrphansTakeTurnsForASlowKind(t *testing.T) {
 	})
 }
 
-// L5: the owners of many dependents of a slow kind, of which some cannot be detached, get on beside other decisions about that
-// kind, which get on, too, and although dependents change all the time. Those that cannot be detached hold up no others.
+// L5: the owners of many dependents of a slow kind make progress beside other decisions about that kind, and these do, too,
+// although dependents change all the time. The dependents that cannot be detached hold up no others.
 func TestL5_OrphansOfASlowKindThatFail(t *testing.T) {
 	const owners, dependents, failing, others = 20, 90, 75, 50
 	for name, failure := range map[string]error{

@@ -2,6 +2,7 @@ package refusal
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -49,8 +50,8 @@ const (
 	cancelled  = "context canceled"
 )
 
-// isPassing reports whether a message is one of a server that is not ready, or whose storage is away. Such an answer ends by
-// itself. The codes of gRPC are those that its documentation calls worth a retry.
+// isPassing reports whether a message is one of a server that is not ready, or whose storage is away or has no time. Such
+// failures end by themselves. The other codes of gRPC last, such as Unimplemented.
 func isPassing(message string) bool {
 	if code, ok := strings.CutPrefix(message, rpcPrefix); ok {
 		code, _, _ = strings.Cut(code, " ")
@@ -60,8 +61,9 @@ func isPassing(message string) bool {
 		}
 		return false
 	}
-	return strings.HasPrefix(message, notReady) || strings.HasPrefix(message, etcdPrefix) || strings.HasPrefix(message, endOfFile) ||
-		strings.HasPrefix(message, timeIsOver) || strings.HasPrefix(message, cancelled)
+	return slices.ContainsFunc([]string{notReady, etcdPrefix, endOfFile, timeIsOver, cancelled}, func(begin string) bool {
+		return strings.HasPrefix(message, begin)
+	})
 }
 
 // bare returns a message without what NewForbidden and NewInternalError put before the words of the refuser. The name

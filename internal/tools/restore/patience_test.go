@@ -47,9 +47,9 @@ func (f *firstTries) RoundTrip(r *http.Request) (*http.Response, error) {
 	return (&clusterWithoutSocket{putOff: func(int) (int, int) { return code, seconds }}).RoundTrip(r)
 }
 
-// An undo whose time for a busy server is over gives up at once if the server puts off all writes. A server that accepts writes
-// has some seconds for each, and a server has its time for new kinds, which is longer without such an end. None lasts for each
-// object.
+// When its time for a busy server is over, an undo gives up at once if the server puts off all writes. If the server accepts
+// some, each other one has a few seconds. New kinds have their own time, which is longer for an undo without an end. None of
+// these times begins anew for each object.
 func TestEndOfThePatienceOfAnUndo(t *testing.T) {
 	const many = 200 // objects, several times as many as are written at a time
 	for name, test := range map[string]struct {

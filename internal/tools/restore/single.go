@@ -73,9 +73,9 @@ func (s *survey) triesLocked(kind schema.GroupKind) *tries {
 	return s.tries[kind]
 }
 
-// readSingles reads objects one by one: those of a few names, and those of the kinds that could not be listed. A user may be allowed
-// only that, and an object that cannot be converted fails the list of all. It gives up a kind whose objects fail, too: each may take
-// as long as the list. A kind that hangs leaves slots to the others.
+// readSingles reads objects one by one: the few objects of a kind, and all of a kind that could not be listed. The user may have
+// the right to get them only, or one object that cannot be converted has failed the list. After some failures the other objects
+// of the kind are not read, because each may take as long as the list did. A kind that hangs leaves slots to the others.
 func (s *survey) readSingles(ctx context.Context, singles []single) error {
 	kinds := map[schema.GroupKind][]single{}
 	for _, one := range singles {

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A node agent that is not the one it should be must not have the claims of others reserved for its pods, nor hide those of its
-// pods. One that does not know these fields leaves them out.
+// A stolen credential of a node must neither reserve the claims of others for the pods of the node, nor hide the claims of these
+// pods. An agent that does not know the fields leaves them out.
 func TestNodesDoNotChangeTheClaimsOfPods(t *testing.T) {
 	claims := func(name string) []corev1.PodResourceClaimStatus {
 		return []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &name}}
