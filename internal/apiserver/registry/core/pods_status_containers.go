@@ -66,18 +66,37 @@ func validateContainerUser(user *corev1.ContainerUser, windows bool, at *field.P
 	})...)
 }
 
-// claimsOf returns the paths of the claims on devices that each container has, or that the scheduler has made for its requests.
-// There may be tens of thousands, and as many devices that name one.
-func claimsOf(containers map[string]*corev1.Container, extended *corev1.PodExtendedResourceClaimStatus) map[string]map[string]bool {
-	claims := map[string]map[string]bool{}
+// deviceClaims are the claims on devices that a container has, or that the scheduler has made for its requests. There may be tens of
+// thousands, and as many devices that name one; the name of a claim that is not valid may be as long as the request.
+type deviceClaims struct {
+	own      map[string]bool // the paths of the container's claims
+	extended string          // the beginning of the paths of the scheduler's claim
+	requests map[string]bool // the requests of that claim
+}
+
+// has reports whether one of the claims has a path.
+func (c deviceClaims) has(path string) bool {
+	request, isExtended := strings.CutPrefix(path, c.extended)
+	return c.own[path] || isExtended && c.requests[request]
+}
+
+// claimsOf returns the claims of each container.
+func claimsOf(containers map[string]*corev1.Container, extended *corev1.PodExtendedResourceClaimStatus) map[string]deviceClaims {
+	claims := map[string]deviceClaims{}
 	for name, c := range containers {
-		claims[name] = map[string]bool{}
+		own := map[string]bool{}
 		for _, r := range c.Resources.Claims {
-			claims[name][pathOfClaim(r.Name, r.Request)] = true
+			own[pathOfClaim(r.Name, r.Request)] = true
 		}
+		claims[name] = deviceClaims{own: own, requests: map[string]bool{}}
 	}
 	if extended == nil {
 		return claims
+	}
+	path := extended.ResourceClaimName + "/"
+	for name, c := range claims {
+		c.extended = path
+		claims[name] = c
 	}
 	for _, m := range extended.RequestMappings {
 		c := containers[m.ContainerName]
@@ -85,20 +104,20 @@ func claimsOf(containers map[string]*corev1.Container, extended *corev1.PodExten
 			continue
 		}
 		if amount := c.Resources.Requests[corev1.ResourceName(m.ResourceName)]; !amount.IsZero() {
-			claims[m.ContainerName][pathOfClaim(extended.ResourceClaimName, m.RequestName)] = true
+			claims[m.ContainerName].requests[m.RequestName] = true
 		}
 	}
 	return claims
 }
 
 // validateAllocated checks that a container requests a resource, or has one of the claims.
-func validateAllocated(name corev1.ResourceName, c *corev1.Container, claims map[string]bool, at *field.Path) field.ErrorList {
+func validateAllocated(name corev1.ResourceName, c *corev1.Container, claims deviceClaims, at *field.Path) field.ErrorList {
 	claimed, isClaim := strings.CutPrefix(string(name), "claim:")
 	_, requested := c.Resources.Requests[name]
 	switch {
 	case !isClaim && !requested:
 		return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource requests")}
-	case !isClaim || claims[claimed]:
+	case !isClaim || claims.has(claimed):
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' "+

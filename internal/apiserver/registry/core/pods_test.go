@@ -1,13 +1,18 @@
 package core
 
 import (
+	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func TestBindingOfADeletedPod(t *testing.T) {
@@ -99,5 +104,33 @@ func TestRefusalsOfNewPodsNameThem(t *testing.T) {
 		if got := podForbidden(p, "no").Error(); !strings.HasPrefix(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// The name of the scheduler's claim is checked, but it may be as long as a request: it is not joined with each of the claim's requests.
+func TestLongNameOfAnExtendedClaim(t *testing.T) {
+	const long, many = 1 << 20, 100
+	requests := corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}
+	old := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests}}}}}
+	p := old.DeepCopy()
+	claim := &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: strings.Repeat("a", long)}
+	for n := range many {
+		claim.RequestMappings = append(claim.RequestMappings, corev1.ContainerExtendedResourceRequest{
+			ContainerName: "c", ResourceName: "example.com/gpu", RequestName: fmt.Sprintf("r-%d", n),
+		})
+	}
+	p.Status.ExtendedResourceClaimStatus = claim
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", AllocatedResourcesStatus: []corev1.ResourceStatus{{Name: "claim:a/r-1"}}}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	errs := validatePodStatus(p, old)
+	runtime.ReadMemStats(&after)
+	if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 20*long {
+		t.Errorf("it has taken %d bytes", bytes)
+	}
+	if !slices.ContainsFunc(errs, func(err *field.Error) bool {
+		return err.Field == "status.extendedResourceClaimStatus.resourceClaimName"
+	}) {
+		t.Errorf("the name is not refused: %v", errs.ToAggregate())
 	}
 }
