@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -57,12 +58,17 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 // failedAgain is how long after a failure a dependent is tried again in the same pass.
 const failedAgain = time.Minute
 
+// explained is how many refusals, and how many other failures, a pass keeps the errors of. Their texts may be long, and an owner may
+// have millions of dependents.
+const explained = 32
+
 // pass tries to detach each dependent of an owner. That takes several decisions if a kind is slow, and others need its places,
 // too: each of them sends a part of the requests. It is safe for concurrent use.
 type pass struct {
 	mu     sync.Mutex
-	failed map[ownership.UID]failure // the dependents that could not be detached; guarded by mu, and so is all below
-	logged time.Time                 // when a failure was logged for the last time
+	failed map[ownership.UID]time.Time // when dependents could not be detached; guarded by mu, and so is all below
+	why    map[ownership.UID]error     // the errors of some of them
+	logged time.Time                   // when a failure was logged for the last time
 	// Why the pass goes on after this decision: the kinds without a place or a turn for it, or other lists that are held.
 	over map[group]error
 	busy error
@@ -73,6 +79,9 @@ type failure struct {
 	at  time.Time
 	err error
 }
+
+// errUnexplained is the error of a pass in which only dependents have failed whose errors it has not kept.
+var errUnexplained = errors.New("the requests for some dependents have failed")
 
 // unfinishedError is the error of a dependent in a pass that goes on.
 type unfinishedError struct {
@@ -86,25 +95,40 @@ func (e unfinishedError) Error() string { return e.err.Error() }
 func (e unfinishedError) Unwrap() error { return e.err }
 
 func newPass() *pass {
-	return &pass{failed: make(map[ownership.UID]failure), over: make(map[group]error)}
+	return &pass{failed: make(map[ownership.UID]time.Time), why: make(map[ownership.UID]error), over: make(map[group]error)}
 }
 
 // ordered sorts the dependents by the time of their failure, and those without one come first. Dependents that always fail would
-// otherwise use up the few requests of each decision.
+// otherwise use up the few requests of each decision. It forgets the failures of objects that are no dependents any more.
 func (p *pass) ordered(dependents []ownership.UID) []ownership.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.failed) == 0 {
 		return dependents
 	}
-	return slices.SortedStableFunc(slices.Values(dependents), func(a, b ownership.UID) int { return p.failed[a].at.Compare(p.failed[b].at) })
+	failed := make(map[ownership.UID]time.Time, len(p.failed))
+	others := slices.DeleteFunc(slices.Clone(dependents), func(uid ownership.UID) bool {
+		at, hasFailed := p.failed[uid]
+		if hasFailed {
+			failed[uid] = at
+		}
+		return hasFailed
+	})
+	p.failed = failed
+	maps.DeleteFunc(p.why, func(uid ownership.UID, _ error) bool {
+		_, hasFailed := failed[uid]
+		return !hasFailed
+	})
+	return append(others, slices.SortedFunc(maps.Keys(failed), func(a, b ownership.UID) int {
+		return cmp.Or(failed[a].Compare(failed[b]), cmp.Compare(a, b))
+	})...)
 }
 
 // skips reports whether a decision does not try to detach a dependent: it has failed just now, or its kind is over.
 func (p *pass) skips(uid ownership.UID, s *state, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f, failed := p.failed[uid]; failed && now.Sub(f.at) < failedAgain {
+	if at, failed := p.failed[uid]; failed && now.Sub(at) < failedAgain {
 		return true
 	}
 	if len(p.over) == 0 {
@@ -137,8 +161,28 @@ func (p *pass) note(dependent ownership.Object, err error, now time.Time) {
 	case hasNoPlace(err):
 		p.over[groupOfDependent(dependent)] = err
 	default:
-		p.failed[dependent.UID] = failure{now, err}
+		p.failsLocked(dependent.UID, err, now)
 	}
+}
+
+// failsLocked records that a dependent could not be detached.
+func (p *pass) failsLocked(uid ownership.UID, err error, now time.Time) {
+	p.failed[uid] = now
+	delete(p.why, uid)
+	alike := 0
+	for _, other := range p.why {
+		if isRefusal(other) == isRefusal(err) {
+			alike++
+		}
+	}
+	if alike < explained {
+		p.why[uid] = err
+	}
+}
+
+func isRefusal(err error) bool {
+	_, is := errors.AsType[refusedError](err)
+	return is
 }
 
 // succeeds records that a dependent is detached, or gone.
@@ -146,6 +190,7 @@ func (p *pass) succeeds(uid ownership.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.failed, uid)
+	delete(p.why, uid)
 }
 
 // goesOn reports whether another decision continues the pass.
@@ -179,17 +224,22 @@ func (p *pass) end(now time.Time) error {
 	return nil
 }
 
-// firstLocked returns the first failure after a time; a refusal only if there is no other one.
+// firstLocked returns the first failure after a time, of those that are explained; a refusal only if there is no other one.
 func (p *pass) firstLocked(after time.Time) (first failure) {
-	isRefused := func(err error) int {
-		if _, is := errors.AsType[refusedError](err); is {
-			return 1
-		}
-		return 0
-	}
-	for _, f := range p.failed {
-		if f.at.After(after) && (first.err == nil || cmp.Or(cmp.Compare(isRefused(f.err), isRefused(first.err)), f.at.Compare(first.at)) < 0) {
+	for uid, err := range p.why {
+		f := failure{p.failed[uid], err}
+		switch {
+		case !f.at.After(after):
+		case first.err == nil, isRefusal(first.err) && !isRefusal(err), isRefusal(first.err) == isRefusal(err) && f.at.Before(first.at):
 			first = f
+		}
+	}
+	if first.err != nil {
+		return first
+	}
+	for _, at := range p.failed {
+		if at.After(after) && (first.err == nil || at.Before(first.at)) {
+			first = failure{at, errUnexplained}
 		}
 	}
 	return first

@@ -115,7 +115,7 @@ func (c *Collector) logFailure(ctx context.Context, uid ownership.UID, outcome O
 	unfinished, isUnfinished := errors.AsType[unfinishedError](outcome.Err)
 	switch {
 	case outcome.Next == Settled, ctx.Err() != nil, isUnfinished && !unfinished.isNew:
-	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err), errors.As(outcome.Err, &refusedError{}),
+	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err), errors.As(outcome.Err, &refusedError{}), errors.As(outcome.Err, &busyError{}),
 		pace.IsUnreachable(outcome.Err), pace.IsNotSent(outcome.Err):
 		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", pace.Brief(outcome.Err))
 	default:

@@ -1,9 +1,11 @@
 package collector
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -246,5 +248,50 @@ func TestL5_BusyDependentsHaveNotFailed(t *testing.T) {
 	_, v = p.enter(t.Context(), "owner", func() {})
 	if v.pass != nil {
 		t.Error("the pass has not ended")
+	}
+}
+
+// A pass keeps the errors of a few dependents, however many have failed, and those that say more than a refusal in any case. It forgets
+// what is no dependent any more.
+func TestPassKeepsFewErrors(t *testing.T) {
+	const many = 1000
+	p, now := newPass(), time.Now()
+	var dependents []ownership.UID
+	for n := range many {
+		uid := ownership.UID(fmt.Sprintf("%03d", n))
+		dependents = append(dependents, uid)
+		p.note(ownership.Object{UID: uid}, refusedError{uid: uid}, now.Add(time.Duration(n)))
+	}
+	broken := errors.New("conversion failed")
+	p.note(ownership.Object{UID: "500"}, broken, now.Add(many))
+	p.note(ownership.Object{UID: "001"}, refusedError{uid: "001"}, now.Add(many+1))
+	if err := p.end(now); !errors.Is(err, broken) || len(p.why) != explained+1 {
+		t.Errorf("%v, and the errors of %d dependents", err, len(p.why))
+	}
+	want := slices.Concat([]ownership.UID{"new", "000"}, dependents[2:500], dependents[501:], []ownership.UID{"500", "001"})
+	if got := p.ordered(append([]ownership.UID{"new"}, dependents...)); !slices.Equal(got, want) {
+		t.Errorf("ordered: %v", got)
+	}
+	if p.ordered(dependents[explained:]); len(p.failed) != many-explained || len(p.why) != 1 {
+		t.Errorf("%d failures, and the errors of %d", len(p.failed), len(p.why))
+	}
+	p.succeeds("500")
+	if err := p.end(now); !errors.Is(err, errUnexplained) || outcomeOf(err).Next != Retry {
+		t.Errorf("%v, although no error of the others is known", err)
+	}
+	if p.ordered(nil); p.end(now) != nil {
+		t.Error("what is no dependent has failed")
+	}
+}
+
+// Objects that wait for a short time are no news: the log would have thousands of lines about them, and hide others.
+func TestBusyObjectsAreNotLogged(t *testing.T) {
+	for err, isLogged := range map[error]bool{busyError{}: false, fmt.Errorf("detach: %w", busyError{}): false, errors.New("broken"): true} {
+		var out bytes.Buffer
+		c := &Collector{log: slog.New(slog.NewTextHandler(&out, nil))}
+		c.logFailure(t.Context(), "x", outcomeOf(err))
+		if got := out.Len() > 0; got != isLogged {
+			t.Errorf("%v: %s", err, out.String())
+		}
 	}
 }

@@ -162,8 +162,9 @@ func In(text string) (Refusal, bool) {
 	return Refusal{}, false
 }
 
+// bounded shortens long parts of a refusal. All parts are copies: refusals are kept, and the answer from which they are cut may be long.
 func bounded(r Refusal) Refusal {
-	r.Name, r.Binding = ownership.Excerpt(r.Name, maxName), ownership.Excerpt(r.Binding, maxName)
-	r.Message = ownership.Excerpt(r.Message, MaxMessage)
+	r.Name, r.Binding = strings.Clone(ownership.Excerpt(r.Name, maxName)), strings.Clone(ownership.Excerpt(r.Binding, maxName))
+	r.Message = strings.Clone(ownership.Excerpt(r.Message, MaxMessage))
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -268,4 +269,28 @@ func FuzzRefusal(f *testing.F) {
 // isNamed reports whether the text of every refusal names the refuser.
 func (b By) isNamed() bool {
 	return b == ByPolicy || b == ByMutatingPolicy || b == ByWebhook || b == ByUnreachableWebhook || b == ByConversion
+}
+
+// A refusal is kept for long, and does not keep the whole answer with it, which may be long.
+func TestRefusalDoesNotKeepTheAnswer(t *testing.T) {
+	const answers, size = 32, 1 << 20
+	live := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := live()
+	var kept []Refusal
+	for range answers {
+		r, ok := Of(status(http.StatusForbidden, metav1.StatusReasonForbidden, `admission webhook "keep.example.com" denied the request: `+strings.Repeat("m", size)))
+		if !ok || r.Name != "keep.example.com" {
+			t.Fatal(r)
+		}
+		kept = append(kept, r)
+	}
+	if after := live(); after > before+answers*size/4 {
+		t.Errorf("%d bytes more are live", after-before)
+	}
+	runtime.KeepAlive(kept)
 }
