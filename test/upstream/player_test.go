@@ -90,23 +90,35 @@ func (p *player) store(ctx context.Context) error {
 }
 
 // identify replaces values that servers choose and that must not change. Experiments derive values from those of one
-// side: none may be, by chance, the value of the other side.
+// side: none may be, by chance, the value of the other side, or the next one of the same side.
 func identify(m metav1.Object) {
+	ports := map[int32]int32{}
 	switch service := m.(type) {
 	case *corev1.Service:
-		identifyPort(&service.Spec.HealthCheckNodePort)
+		identifyPort(&service.Spec.HealthCheckNodePort, ports)
+		for i := range service.Spec.Ports {
+			identifyPort(&service.Spec.Ports[i].NodePort, ports)
+		}
 	case *api.Service:
-		identifyPort(&service.Spec.HealthCheckNodePort)
+		identifyPort(&service.Spec.HealthCheckNodePort, ports)
+		for i := range service.Spec.Ports {
+			identifyPort(&service.Spec.Ports[i].NodePort, ports)
+		}
 	}
 	m.SetUID("00000000-0000-0000-0000-000000000007")
 	m.SetResourceVersion("7")
 	m.SetCreationTimestamp(metav1.NewTime(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).Local()))
 }
 
-func identifyPort(port *int32) {
-	if *port != 0 {
-		*port = 30011
+// identifyPort replaces a node port. Several protocols may share one.
+func identifyPort(port *int32, ports map[int32]int32) {
+	if *port == 0 {
+		return
 	}
+	if ports[*port] == 0 {
+		ports[*port] = 30011 + 10*int32(len(ports))
+	}
+	*port = ports[*port]
 }
 
 // read returns the stored object.
