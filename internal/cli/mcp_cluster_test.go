@@ -51,7 +51,7 @@ func TestAgentsLearnOfIncompleteBackups(t *testing.T) {
 				t.Fatalf("%+v, %v", deleted, err)
 			}
 			undone, notes, err := m.Undo(t.Context(), mcpserver.Restoration{Backup: deleted.Backup, Namespace: "shop", DryRun: true})
-			if err != nil || len(undone.Lacks) == 0 || !strings.Contains(notes, "The backup is incomplete, and may lack: secrets in namespace shop: ") {
+			if err != nil || len(undone.Lacks) == 0 || !strings.Contains(notes, "The backup is incomplete, and may lack these and what depends on them: secrets in namespace shop: ") {
 				t.Errorf("%+v, %q, %v", undone, notes, err)
 			}
 		})

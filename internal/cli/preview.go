@@ -80,9 +80,10 @@ servers the order of kube-controller-manager.
 With --backup, the command writes all objects that would be deleted to a file, whole and
 encrypted, for "coppice undo". It exits with 1 if the backup is incomplete, and lists what is
 missing: objects that have changed since the preview, and resources that it cannot read and
-of which the deletion may remove objects. --backup-without names resources whose objects the
-backup may lack in that case. The value "forbidden" stands for all resources that you may not
-list; others are named one by one. Output, backup and "coppice undo" list what may be missing.
+of which the deletion may remove objects. --backup-without names resources whose objects, with
+what depends on them, the backup may lack in that case. The value "forbidden" stands for all
+resources that you may not list; others are named one by one. Output, backup and "coppice undo"
+list what may be missing.
 
 Admission policies are evaluated as the API server evaluates them, with the object, the
 user and the options of each DELETE. A webhook that fails closed and has no endpoints refuses;

@@ -152,9 +152,10 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	}
 	content := backup.Content{Kept: kept, Lacks: append(saysOf(unseen), missed...)}
 	if f.own != nil {
-		if content, err = f.withEarlier(ctx, server, content, &attempt{unseen: unseen, inDoubt: f.isNeeded, orphans: f.orphans}, key); err != nil {
+		if content, err = f.withEarlier(ctx, server, content, attempt{isBlind: len(unseen) > 0, inDoubt: f.isNeeded, orphans: f.orphans}, key); err != nil {
 			return err
 		}
+		sayLacking(s.Err, "kept with the contents of an earlier attempt", placesOfEarlier(content.Kept))
 	}
 	text, err := backup.Seal(content, key, time.Now())
 	if err != nil {
@@ -237,7 +238,7 @@ func readBackup(file, keyFile string) (backup.Content, error) {
 	case err != nil:
 		return backup.Content{}, fmt.Errorf("%s: %w", file, err)
 	case len(opened.Kept) == 0 && len(opened.Lacks) > 0:
-		return backup.Content{}, fmt.Errorf("the backup %s has no objects: it is incomplete, and may lack: %s", file, inBrief(opened.Lacks))
+		return backup.Content{}, fmt.Errorf("the backup %s has no objects: it is incomplete, and may lack these and what depends on them: %s", file, inBrief(opened.Lacks))
 	case len(opened.Kept) == 0:
 		return backup.Content{}, fmt.Errorf("the backup %s has no objects", file)
 	}

@@ -1,36 +1,38 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
-	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// attempt is an attempt to delete, after an earlier one of the same command. A refused DELETE removes nothing, so that an object
-// which only the earlier backup has is one that somebody else has removed or detached, with two exceptions: the attempt may not
-// see the object or one of its direct and indirect owners, or the DELETE of the earlier attempt may have taken effect.
+// attempt is an attempt to delete, after an earlier one of the same command. Its backup may need objects of the earlier backup
+// in two cases. Without them, nothing could restore an object that the deletion removes; with one too many, undo says what it
+// creates. So whatever the attempt cannot know counts as removed by the deletion.
 type attempt struct {
-	unseen  []preview.UnseenReport // the resources that it could not list
-	inDoubt bool                   // an earlier DELETE may have taken effect
-	orphans bool                   // the deletion keeps the dependents of the requested objects
-	found   undo.Cluster           // the present state of the objects that only the earlier backup has
+	isBlind bool // it cannot see all objects that the deletion may remove
+	inDoubt bool // an earlier DELETE may have taken effect
+	orphans bool // the deletion keeps the dependents of the requested objects
 }
 
+// needsEarlier reports whether the backup may need objects of the earlier one. Without a doubt, the earlier DELETE was refused, and
+// has removed nothing.
+func (a attempt) needsEarlier() bool { return a.inDoubt || a.isBlind }
+
 // withEarlier returns the content of a backup with the objects of the earlier one that the attempt still needs.
-func (f *backupFlags) withEarlier(ctx context.Context, server *restore.Server, content backup.Content, a *attempt, key *keyfile.Key) (backup.Content, error) {
+func (f *backupFlags) withEarlier(ctx context.Context, server *restore.Server, content backup.Content, a attempt, key *keyfile.Key) (backup.Content, error) {
 	if !a.needsEarlier() {
 		return content, nil
 	}
@@ -38,27 +40,27 @@ func (f *backupFlags) withEarlier(ctx context.Context, server *restore.Server, c
 	if err != nil {
 		return content, err
 	}
-	if a.inDoubt {
-		content.Lacks = append(content.Lacks, slices.DeleteFunc(earlier.Lacks, func(line string) bool { return slices.Contains(content.Lacks, line) })...)
-	}
-	candidates := candidatesOf(earlier.Kept, content.Kept)
-	if len(candidates) == 0 {
-		return content, nil
-	}
-	if a.found, err = server.Survey(ctx, candidates); err != nil {
-		return content, fmt.Errorf("find out which objects of the last attempt exist: %w", err)
-	}
-	needed := a.needed(candidates, content.Kept)
-	lacks, err := a.renew(ctx, server, needed)
+	content.Lacks = append(content.Lacks, slices.DeleteFunc(earlier.Lacks, func(line string) bool { return slices.Contains(content.Lacks, line) })...)
+	candidates := a.combine(content.Kept, earlier.Kept)
+	present, unread, err := readPresent(ctx, server, candidates)
 	if err != nil {
 		return content, err
 	}
-	content.Kept, content.Lacks = append(content.Kept, needed...), append(content.Lacks, append(lacks, lacksOf(candidates, needed)...)...)
+	var certain, belonging []undo.Kept
+	for _, k := range candidates {
+		_, isUnread := unread[k.Place()]
+		switch k, needs := a.needed(k, present[k.Place()], isUnread); needs {
+		case needsAlways:
+			certain = append(certain, k)
+		case needsWithOwner:
+			belonging = append(belonging, k)
+		case needsNever:
+		}
+	}
+	content.Kept = append(content.Kept, certain...)
+	content.Kept = append(content.Kept, attached(belonging, content.Kept)...)
 	return content, nil
 }
-
-// needsEarlier reports whether the attempt may need objects that only the earlier backup has.
-func (a *attempt) needsEarlier() bool { return a.inDoubt || len(a.unseen) > 0 }
 
 // readEarlier returns the backup of the last attempt. It has no objects if the user has removed it.
 func (f *backupFlags) readEarlier(key *keyfile.Key) (backup.Content, error) {
@@ -76,81 +78,116 @@ func (f *backupFlags) readEarlier(key *keyfile.Key) (backup.Content, error) {
 	return earlier, nil
 }
 
-// candidatesOf returns the objects that only the earlier backup has. It leaves out an object if the new backup has another one
-// with its name: undo could create only one of them.
-func candidatesOf(earlier, now []undo.Kept) []undo.Kept {
-	uids, places := map[types.UID]bool{}, map[undo.Place]bool{}
+// readPresent reads the present objects at the places of kept ones, with the resources that these had. An object in neither result
+// is gone.
+func readPresent(ctx context.Context, server *restore.Server, kept []undo.Kept) (present map[undo.Place]*unstructured.Unstructured, unread map[undo.Place]string, err error) {
+	kinds, places := map[schema.GroupKind]undo.Kind{}, make([]undo.Place, len(kept))
+	for n := range kept {
+		places[n] = kept[n].Place()
+		kinds[places[n].Kind] = undo.Kind{Resource: kept[n].Resource}
+	}
+	if present, unread, err = server.Whole(ctx, kinds, places); err != nil {
+		return nil, nil, fmt.Errorf("read the objects of the last attempt again: %w", err)
+	}
+	return present, unread, nil
+}
+
+// combine completes the objects of a new backup by what the earlier one knows about them, and returns the objects that only the
+// earlier one has. These do not include one if the new backup has another one with its name: undo could create only one of them.
+func (a attempt) combine(now, earlier []undo.Kept) (candidates []undo.Kept) {
+	uids, places := map[types.UID]*undo.Kept{}, map[undo.Place]bool{}
 	for n := range now {
-		uids[now[n].UID()], places[now[n].Place()] = true, true
+		uids[now[n].UID()], places[now[n].Place()] = &now[n], true
 	}
-	return slices.DeleteFunc(earlier, func(k undo.Kept) bool { return uids[k.UID()] || places[k.Place()] })
-}
-
-// isUnseen reports whether the resource of an object may be one that the attempt could not list. The list of these has a bound,
-// and its entry without a name stands for any resource.
-func (a *attempt) isUnseen(k *undo.Kept) bool {
-	return slices.ContainsFunc(a.unseen, func(u preview.UnseenReport) bool {
-		return u.Resource == "" || u.Resource == k.Resource.GroupResource().String() || u.Resource == k.Resource.Group
-	})
-}
-
-// isUnread reports whether it is unknown whether an object is at a place.
-func (a *attempt) isUnread(p undo.Place) bool {
-	_, isUnread := a.found.Unread[p]
-	if _, isServed := a.found.Kinds[p.Kind]; !isServed {
-		_, isUnread = a.found.UnreadGroups[p.Kind.Group]
-	}
-	return isUnread
-}
-
-// lacksOf returns a line for each needed object that stayed at the last attempt, and goes now: no attempt has looked for its
-// dependents.
-func lacksOf(candidates, needed []undo.Kept) (lacks []string) {
-	stayed := map[types.UID]bool{}
-	for n := range candidates {
-		stayed[candidates[n].UID()] = candidates[n].Stays
-	}
-	for n := range needed {
-		if k := &needed[n]; stayed[k.UID()] && !k.Stays {
-			lacks = append(lacks, fmt.Sprintf("dependents of %s, which stayed at the last attempt", k.Place()))
+	for _, k := range earlier {
+		switch again := uids[k.UID()]; {
+		case again != nil:
+			again.Stays = again.Stays && k.Stays
+			if a.inDoubt && isTerminating(again.Object) && !isTerminating(k.Object) {
+				again.Object, again.Finalizers = k.Object, k.Finalizers // as it was before its deletion
+			}
+		case !places[k.Place()]:
+			candidates = append(candidates, k)
 		}
 	}
-	return lacks
+	return candidates
 }
 
-// renew replaces the contents of the needed objects that still exist, because those of the earlier backup may be hours old. For
-// each object that cannot be read, it returns a line.
-func (a *attempt) renew(ctx context.Context, server *restore.Server, needed []undo.Kept) (lacks []string, err error) {
-	existing := map[undo.Place]*undo.Kept{}
-	for n := range needed {
-		if place := needed[n].Place(); !a.isUnread(place) && a.found.Existing[place].UID == needed[n].UID() {
-			existing[place] = &needed[n]
+func isTerminating(o *unstructured.Unstructured) bool { return o.GetDeletionTimestamp() != nil }
+
+// necessity is whether a backup needs an object of the earlier one.
+type necessity int
+
+const (
+	needsNever necessity = iota
+	needsAlways
+	needsWithOwner // it exists: if the deletion removes nothing to which it belongs, it stays
+)
+
+// needed returns an object that only the earlier backup has, as the new one should have it. present is the object that has the place
+// now; nil for none.
+func (a attempt) needed(k undo.Kept, present *unstructured.Unstructured, isUnread bool) (undo.Kept, necessity) {
+	if a.isBlind && !a.orphans {
+		k.Stays = false // the attempt may not see that the object has lost its other owners
+	}
+	switch {
+	case isUnread:
+		k.Earlier = true
+		return k, needsAlways
+	case present == nil, present.GetUID() != k.UID():
+		if a.inDoubt {
+			return k, needsAlways
 		}
+		return k, needsNever
+	case isTerminating(present):
+		return k, needsAlways
 	}
-	whole, unread, err := server.Whole(ctx, a.found.Kinds, slices.Collect(maps.Keys(existing)))
-	if err != nil {
-		return nil, fmt.Errorf("read the objects of the last attempt again: %w", err)
+	former := k.Object.GetOwnerReferences()
+	k.Object, k.Finalizers, k.Earlier = present, nil, false
+	if a.inDoubt && (k.Stays || a.orphans) { // the DELETE may have removed references
+		k.Object.SetOwnerReferences(withReferences(present.GetOwnerReferences(), former))
+		return k, needsAlways
 	}
-	for place, k := range existing {
-		if now := whole[place]; now != nil && now.GetUID() == k.UID() {
-			a.replace(k, now)
-			k.Resource = a.found.Kinds[place.Kind].Resource
-			continue
-		}
-		lacks = append(lacks, fmt.Sprintf("the present contents of %s (it has those of the last attempt): %s", place, cmp.Or(unread[place], "it is gone now")))
-	}
-	slices.Sort(lacks)
-	return lacks, nil
+	return k, needsWithOwner
 }
 
-// replace replaces the contents of a kept object by its present ones. An object that is being deleted keeps the finalizers that it
-// had before.
-func (a *attempt) replace(k *undo.Kept, now *unstructured.Unstructured) {
-	isTerminating := now.GetDeletionTimestamp() != nil
-	if isTerminating && k.Finalizers == nil {
-		k.Finalizers = k.Object.GetFinalizers()
+// attached returns the objects that belong to kept ones, or to others that do: to an owner, their namespace or their definition.
+func attached(objects, kept []undo.Kept) []undo.Kept {
+	for before := len(objects) + 1; len(objects) < before; {
+		before = len(objects)
+		known := map[any]bool{}
+		for _, k := range slices.Concat(kept, objects) {
+			known[k.UID()], known[k.Place()] = true, true
+		}
+		objects = slices.DeleteFunc(objects, func(k undo.Kept) bool {
+			isOwned := slices.ContainsFunc(k.Object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return known[r.UID] })
+			namespace := undo.Place{Kind: schema.GroupKind{Kind: "Namespace"}, Name: k.Object.GetNamespace()}
+			definition := undo.Place{
+				Kind: schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Name: k.Resource.GroupResource().String(),
+			}
+			return !isOwned && !known[namespace] && !known[definition]
+		})
 	}
-	references := a.references(*k, undo.Existing{Terminating: isTerminating, Owners: now.GetOwnerReferences()})
-	k.Object = now
-	k.Object.SetOwnerReferences(references)
+	return objects
+}
+
+// withReferences returns owner references, and the former ones to other owners.
+func withReferences(present, former []metav1.OwnerReference) []metav1.OwnerReference {
+	all := slices.Clone(present)
+	for _, r := range former {
+		if !slices.ContainsFunc(all, func(has metav1.OwnerReference) bool { return has.UID == r.UID }) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// placesOfEarlier names the kept objects whose contents are those of an earlier attempt.
+func placesOfEarlier(kept []undo.Kept) (places []string) {
+	for n := range kept {
+		if kept[n].Earlier {
+			places = append(places, kept[n].Place().String())
+		}
+	}
+	return places
 }

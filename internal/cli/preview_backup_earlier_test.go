@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/testing/wireserver"
-	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -70,14 +69,16 @@ func TestBackupDoesNotGrowWithAttempts(t *testing.T) {
 		"in doubt, detached":                   {http.StatusForbidden, "background", detach("configmaps", "b"), true, []string{"a"}},
 		"in doubt, removed":                    {http.StatusForbidden, "background", remove("configmaps", "b"), true, []string{"a", "b/a"}},
 		"in doubt, replaced":                   {http.StatusForbidden, "background", replace("configmaps", "b"), true, []string{"a", "new/a"}},
-		"in doubt, orphan, detached":           {http.StatusForbidden, "orphan", detach("configmaps", "b"), true, []string{"a", "b/a"}},
+		"in doubt, orphan, detached":           {http.StatusForbidden, "orphan", detach("configmaps", "b"), true, []string{"a", "b/a stays"}},
 		"hidden":                               {http.StatusOK, "background", hide(nothing), false, []string{"a", "b/a", "s/a"}},
-		"hidden, detached":                     {http.StatusOK, "background", hide(detach("secrets", "s")), false, []string{"a", "b/a", "s"}},
+		"hidden, detached":                     {http.StatusOK, "background", hide(detach("secrets", "s")), false, []string{"a", "b/a"}},
+		"hidden, orphan":                       {http.StatusOK, "orphan", hide(nothing), false, []string{"a", "b/a stays", "s/a stays"}},
+		"hidden, in doubt, orphan, detached":   {http.StatusOK, "orphan", hide(detach("secrets", "s")), true, []string{"a", "b/a stays", "s/a stays"}},
 		"hidden, removed":                      {http.StatusOK, "background", hide(remove("secrets", "s")), false, []string{"a", "b/a"}},
 		"hidden, replaced":                     {http.StatusOK, "background", hide(replace("secrets", "s")), false, []string{"a", "b/a"}},
 		"hidden, and another kind is detached": {http.StatusOK, "background", hide(detach("configmaps", "b")), false, []string{"a", "s/a"}},
 		"hidden, in doubt, removed":            {http.StatusOK, "background", hide(remove("secrets", "s")), true, []string{"a", "b/a", "s/a"}},
-		"unreadable":                           {http.StatusOK, "background", hideAll(remove("secrets", "s")), false, []string{"a", "b/a", "s/a"}},
+		"unreadable":                           {http.StatusOK, "background", hideAll(remove("secrets", "s")), false, []string{"a", "b/a", "s/a earlier"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, _ := unlistedCluster(t, http.StatusOK)
@@ -96,7 +97,7 @@ func TestBackupDoesNotGrowWithAttempts(t *testing.T) {
 	}
 }
 
-// expectKept checks the UIDs of the objects of a backup, with those of their owners.
+// expectKept checks the objects of a backup, as describeKept describes them.
 func expectKept(t *testing.T, f *previewFlags, want []string) {
 	t.Helper()
 	content, err := readBackup(f.backup.file, f.backup.key)
@@ -105,53 +106,58 @@ func expectKept(t *testing.T, f *previewFlags, want []string) {
 	}
 	var got []string
 	for _, kept := range content.Kept {
-		uid := string(kept.UID())
-		for _, owner := range kept.Object.GetOwnerReferences() {
-			uid += "/" + string(owner.UID)
-		}
-		got = append(got, uid)
+		got = append(got, describeKept(kept))
 	}
 	if slices.Sort(got); !slices.Equal(got, want) || len(content.Lacks) > 1 {
 		t.Errorf("the backup has %q, and lacks %q; want %q", got, content.Lacks, want)
 	}
 }
 
-// A preview lists the dependents of a hidden object, but does not know that the deletion removes them. The backup keeps the
-// dependents that still belong to the object, directly or indirectly, and no others.
-func TestBackupKeepsDependentsOfHiddenObjects(t *testing.T) {
-	object := func(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), OwnerReferences: owners}
+// describeKept returns the UIDs of an object and its owners, and what else undo knows about it.
+func describeKept(k undo.Kept) string {
+	text := string(k.UID())
+	for _, owner := range k.Object.GetOwnerReferences() {
+		text += "/" + string(owner.UID)
 	}
-	ownerA, ownerB, ownerS := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: "a"}, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "b", UID: "b"}, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "s", UID: "s"}
-	ending := object("b")
+	if k.Stays {
+		text += " stays"
+	}
+	if k.Earlier {
+		text += " earlier"
+	}
+	return text
+}
+
+// A preview lists the dependents of a hidden object, but does not know that the deletion removes them. The backup keeps those that
+// belong to an object of one of the backups, and no others.
+func TestBackupKeepsDependentsOfHiddenObjects(t *testing.T) {
+	ending := ownedBy("b")
 	ending.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	all := []string{"a", "b/s", "c/b", "s/a"}
+	put := func(resource string, meta metav1.ObjectMeta) func(*wireserver.Server, *unlisted) {
+		return func(s *wireserver.Server, _ *unlisted) { s.Put(resource, meta) }
+	}
+	remove := func(resource string, uid types.UID) func(*wireserver.Server, *unlisted) {
+		return func(s *wireserver.Server, _ *unlisted) { s.Remove(resource, uid) }
+	}
 	for name, test := range map[string]struct {
 		change        func(*wireserver.Server, *unlisted)
 		want, inDoubt []string // without and with a DELETE in doubt
 	}{
-		"nothing":                         {func(*wireserver.Server, *unlisted) {}, all, all},
-		"the hidden object is unreadable": {func(_ *wireserver.Server, u *unlisted) { u.unread = true }, all, all},
-		"the hidden object is detached": {
-			func(s *wireserver.Server, _ *unlisted) { s.Put("secrets", object("s")) },
-			[]string{"a", "b/s", "c/b", "s"},
-			[]string{"a", "b/s", "c/b", "s"},
+		"nothing": {func(*wireserver.Server, *unlisted) {}, all, all},
+		"the hidden object is unreadable": {
+			func(_ *wireserver.Server, u *unlisted) { u.unread = true },
+			[]string{"a", "b/s", "c/b", "s/a earlier"},
+			[]string{"a", "b/s", "c/b", "s/a earlier"},
 		},
-		"the hidden object is removed": {func(s *wireserver.Server, _ *unlisted) { s.Remove("secrets", "s") }, []string{"a"}, all},
-		"the hidden object is replaced": {func(s *wireserver.Server, _ *unlisted) {
-			s.Remove("secrets", "s")
-			s.Put("secrets", metav1.ObjectMeta{Namespace: "shop", Name: "s", UID: "new", OwnerReferences: []metav1.OwnerReference{ownerA}})
-		}, []string{"a"}, all},
-		"its dependent is detached": {func(s *wireserver.Server, _ *unlisted) { s.Put("configmaps", object("b")) }, []string{"a", "s/a"}, []string{"a", "s/a"}},
-		"its dependent is detached, and is being deleted": {
-			func(s *wireserver.Server, _ *unlisted) { s.Put("configmaps", ending) },
-			[]string{"a", "s/a"},
-			[]string{"a", "b/s", "c/b", "s/a"},
-		},
-		"its dependent is removed":           {func(s *wireserver.Server, _ *unlisted) { s.Remove("configmaps", "b") }, []string{"a", "s/a"}, all},
-		"its indirect dependent is detached": {func(s *wireserver.Server, _ *unlisted) { s.Put("configmaps", object("c")) }, []string{"a", "b/s", "s/a"}, []string{"a", "b/s", "s/a"}},
+		"the hidden object is detached":      {put("secrets", ownedBy("s")), []string{"a"}, []string{"a"}},
+		"the hidden object is removed":       {remove("secrets", "s"), []string{"a"}, all},
+		"its dependent is detached":          {put("configmaps", ownedBy("b")), []string{"a", "s/a"}, []string{"a", "s/a"}},
+		"its dependent is being deleted":     {put("configmaps", ending), all, all},
+		"its dependent is removed":           {remove("configmaps", "b"), []string{"a", "s/a"}, all},
+		"its indirect dependent is detached": {put("configmaps", ownedBy("c")), []string{"a", "b/s", "s/a"}, []string{"a", "b/s", "s/a"}},
 		"its dependent has another owner, which the deletion removes": {
-			func(s *wireserver.Server, _ *unlisted) { s.Put("configmaps", object("b", ownerS, ownerA)) },
+			put("configmaps", ownedBy("b", "s", "a")),
 			[]string{"a", "b/s/a", "c/b", "s/a"},
 			[]string{"a", "b/s/a", "c/b", "s/a"},
 		},
@@ -159,9 +165,9 @@ func TestBackupKeepsDependentsOfHiddenObjects(t *testing.T) {
 		for inDoubt, want := range map[bool][]string{false: test.want, true: test.inDoubt} {
 			t.Run(fmt.Sprintf("%s, in doubt: %t", name, inDoubt), func(t *testing.T) {
 				cluster, _ := unlistedCluster(t, http.StatusOK)
-				cluster.Put("secrets", object("s", ownerA))
-				cluster.Put("configmaps", object("b", ownerS))
-				cluster.Put("configmaps", object("c", ownerB))
+				cluster.Put("secrets", ownedBy("s", "a"))
+				cluster.Put("configmaps", ownedBy("b", "s"))
+				cluster.Put("configmaps", ownedBy("c", "b"))
 				handler := &unlisted{Handler: cluster, code: http.StatusOK}
 				f := backedUp(atHome(t), handler)
 				*f.cluster.kube.Namespace = "shop"
@@ -175,10 +181,38 @@ func TestBackupKeepsDependentsOfHiddenObjects(t *testing.T) {
 	}
 }
 
+// ownedBy returns the metadata of an object in the namespace shop with owners; those of which the name begins with s are Secrets.
+func ownedBy(name string, owners ...string) metav1.ObjectMeta {
+	meta := metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}
+	for _, owner := range owners {
+		kind := "ConfigMap"
+		if strings.HasPrefix(owner, "s") {
+			kind = "Secret"
+		}
+		meta.OwnerReferences = append(meta.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: kind, Name: owner, UID: types.UID(owner)})
+	}
+	return meta
+}
+
+// If the preview cannot follow the owners of an object, it stays by the new backup, and goes by the earlier one: it may go, as do its
+// dependents.
+func TestObjectThatMayGoDoesNotStay(t *testing.T) {
+	cluster, _ := unlistedCluster(t, http.StatusOK)
+	cluster.Put("secrets", ownedBy("s", "a"))
+	cluster.Put("configmaps", ownedBy("b", "s"))
+	cluster.Put("configmaps", ownedBy("d", "a", "b"))
+	cluster.Put("configmaps", ownedBy("e", "d"))
+	handler := &unlisted{Handler: cluster, code: http.StatusOK}
+	f := backedUp(atHome(t), handler)
+	*f.cluster.kube.Namespace = "shop"
+	keepAttempts(t, &f, "configmaps/a", 3, func() { handler.code = http.StatusForbidden })
+	expectKept(t, &f, []string{"a", "b/s", "d/a/b", "e/d", "s/a"})
+}
+
 // The number of hidden objects makes no difference, although a user who may not list them can only get each.
 func TestBackupDoesNotGrowWithAttemptsOnManyHiddenObjects(t *testing.T) {
 	cluster, _ := unlistedCluster(t, http.StatusOK)
-	want := []string{"a", "s-01"}
+	want := []string{"a"}
 	for n := range 50 {
 		name := fmt.Sprintf("s-%02d", n)
 		cluster.Put("secrets", ownedByA(name, types.UID(name)))
@@ -223,25 +257,7 @@ func TestBackupKeepsHiddenObjectsOfAKindThatIsNotServed(t *testing.T) {
 	keepAttempts(t, &f, "configmaps/a", 3, func() {
 		lists.code, handler.isAway = http.StatusForbidden, true
 	})
-	expectKept(t, &f, []string{"a", "s/a"})
-}
-
-// The resources that an attempt has not seen have names, or the names of their groups; the entry for the rest may be any. An
-// attempt that has seen all needs other objects of the earlier backup after a doubt only.
-func TestUnseenResourcesOfAnAttempt(t *testing.T) {
-	k := keptWidget()
-	for resource, want := range map[string]bool{"widgets.example.com": true, "example.com": true, "": true, "secrets": false, "widgets": false, "gadgets.example.com": false} {
-		a := &attempt{unseen: []preview.UnseenReport{{Resource: resource, Says: "no"}}}
-		if a.isUnseen(&k) != want || !a.needsEarlier() {
-			t.Errorf("%q: %t, needs the earlier backup: %t", resource, a.isUnseen(&k), a.needsEarlier())
-		}
-	}
-	for _, inDoubt := range []bool{true, false} {
-		a := &attempt{inDoubt: inDoubt}
-		if a.isUnseen(&k) || a.needsEarlier() != inDoubt {
-			t.Errorf("without unseen resources, in doubt: %t: needs the earlier backup: %t", inDoubt, a.needsEarlier())
-		}
-	}
+	expectKept(t, &f, []string{"a", "s/a earlier"})
 }
 
 func keptWidget() undo.Kept {
@@ -249,7 +265,7 @@ func keptWidget() undo.Kept {
 	return undo.Kept{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Object: widget}
 }
 
-// A backup names what that of a DELETE in doubt has lacked. A refused DELETE has removed nothing of it.
+// A backup names what the earlier one has lacked, unless it needs nothing of it.
 func TestLacksOfAnEarlierBackup(t *testing.T) {
 	const forbidden, down = "secrets in namespace shop: no list for you, 403", "secrets: no list for you, 500"
 	for name, test := range map[string]struct {
@@ -259,7 +275,7 @@ func TestLacksOfAnEarlierBackup(t *testing.T) {
 	}{
 		"seen now":              {http.StatusOK, false, nil},
 		"in doubt, seen now":    {http.StatusOK, true, []string{forbidden}},
-		"another error":         {http.StatusInternalServerError, false, []string{down}},
+		"another error":         {http.StatusInternalServerError, false, []string{down, forbidden}},
 		"in doubt, another one": {http.StatusInternalServerError, true, []string{down, forbidden}},
 		"in doubt, the same":    {http.StatusForbidden, true, []string{forbidden}},
 	} {
@@ -279,8 +295,8 @@ func TestLacksOfAnEarlierBackup(t *testing.T) {
 	}
 }
 
-// keepAttempts writes the backups of some attempts to delete an object, with a change after the first one.
-func keepAttempts(t *testing.T, f *previewFlags, target string, attempts int, change func()) {
+// keepAttempts writes the backups of some attempts to delete an object, with a change after the first one. It returns what they say.
+func keepAttempts(t *testing.T, f *previewFlags, target string, attempts int, change func()) (said string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	s := Streams{Out: &out, Err: &errs}
@@ -296,38 +312,146 @@ func keepAttempts(t *testing.T, f *previewFlags, target string, attempts int, ch
 			t.Fatalf("%v\n%s", err, errs.String())
 		}
 	}
+	return errs.String()
 }
 
-// What becomes of an object that only the earlier backup has, and that the attempt should have seen, after a DELETE in doubt; and
-// of an object whose API does not answer.
+// What becomes of an object that only the earlier backup has, without a doubt about a DELETE and with one.
 func TestNeededObjectsOfAnEarlierBackup(t *testing.T) {
-	k := keptWidget()
-	stays := k
-	stays.Stays = true
-	kinds := map[schema.GroupKind]undo.Kind{k.Place().Kind: {}}
-	with := func(e undo.Existing) undo.Cluster {
-		return undo.Cluster{Kinds: kinds, Existing: map[undo.Place]undo.Existing{k.Place(): e}}
+	now := func(change func(*unstructured.Unstructured)) *unstructured.Unstructured {
+		o := keptWidget().Object
+		o.SetOwnerReferences(ownedBy("w", "s").OwnerReferences)
+		change(o)
+		return o
+	}
+	owners := func(names ...string) func(*unstructured.Unstructured) {
+		return func(o *unstructured.Unstructured) { o.SetOwnerReferences(ownedBy("w", names...).OwnerReferences) }
+	}
+	ending := func(o *unstructured.Unstructured) { o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)}) }
+	for name, test := range map[string]struct {
+		stays         bool
+		attempt       attempt
+		present       *unstructured.Unstructured
+		isUnread      bool
+		want, inDoubt string // the object, and whether the backup needs it
+	}{
+		"it exists":                 {present: now(owners("s")), want: "w/s, with its owner", inDoubt: "w/s, with its owner"},
+		"it has other owners":       {present: now(owners("x")), want: "w/x, with its owner", inDoubt: "w/x, with its owner"},
+		"it is being deleted":       {present: now(ending), want: "w/s, always", inDoubt: "w/s, always"},
+		"it is replaced":            {present: now(func(o *unstructured.Unstructured) { o.SetUID("new") }), want: "w/s, never", inDoubt: "w/s, always"},
+		"it is gone":                {want: "w/s, never", inDoubt: "w/s, always"},
+		"it cannot be read":         {isUnread: true, want: "w/s earlier, always", inDoubt: "w/s earlier, always"},
+		"it stays, and all is seen": {stays: true, present: now(owners("x")), want: "w/x stays, with its owner", inDoubt: "w/x/s stays, always"},
+		"it stayed, and may go":     {stays: true, attempt: attempt{isBlind: true}, present: now(owners("s", "x")), want: "w/s/x, with its owner", inDoubt: "w/s/x, with its owner"},
+		"an orphan":                 {stays: true, attempt: attempt{isBlind: true, orphans: true}, present: now(owners()), want: "w stays, with its owner", inDoubt: "w/s stays, always"},
+	} {
+		for inDoubt, want := range map[bool]string{false: test.want, true: test.inDoubt} {
+			k := keptWidget()
+			owners("s")(k.Object)
+			k.Stays = test.stays
+			a := test.attempt
+			a.inDoubt = inDoubt
+			object, needs := a.needed(k, test.present.DeepCopy(), test.isUnread)
+			got := describeKept(object) + map[necessity]string{needsNever: ", never", needsAlways: ", always", needsWithOwner: ", with its owner"}[needs]
+			if got != want {
+				t.Errorf("%s, in doubt: %t: %q, want %q", name, inDoubt, got, want)
+			}
+		}
+	}
+}
+
+// A chain of owners is followed to its end, whatever the order of the objects is. Objects also belong to their namespace and to their
+// definition.
+func TestAttachedObjects(t *testing.T) {
+	const long = 300
+	chain := make([]undo.Kept, long)
+	for n := range chain {
+		chain[n] = keptWidget()
+		o := chain[n].Object
+		o.SetName(fmt.Sprintf("c-%d", n))
+		o.SetUID(types.UID(o.GetName()))
+		o.SetOwnerReferences(ownedBy("", fmt.Sprintf("c-%d", n+1)).OwnerReferences)
+	}
+	kept := func(kind, name string) []undo.Kept {
+		return []undo.Kept{{Object: &unstructured.Unstructured{Object: map[string]any{"apiVersion": kind[:strings.LastIndex(kind, "/")], "kind": kind[strings.LastIndex(kind, "/")+1:], "metadata": map[string]any{"name": name, "uid": name}}}}}
 	}
 	for name, test := range map[string]struct {
-		k           undo.Kept
-		found       undo.Cluster
-		inDoubt, ok bool // is needed, if a DELETE is in doubt or without a doubt
+		kept []undo.Kept
+		want int
 	}{
-		"it exists":             {k: k, found: with(undo.Existing{UID: "w"})},
-		"it is being deleted":   {k: k, found: with(undo.Existing{UID: "w", Terminating: true}), inDoubt: true}, // by somebody else, without a doubt
-		"it is replaced":        {k: k, found: with(undo.Existing{UID: "new"}), inDoubt: true},
-		"it is gone":            {k: k, found: undo.Cluster{Kinds: kinds}, inDoubt: true},
-		"its kind is gone":      {k: k, inDoubt: true},
-		"its group is away":     {k: k, found: undo.Cluster{UnreadGroups: map[string]string{"example.com": "down"}}, inDoubt: true, ok: true},
-		"it cannot be read":     {k: k, found: undo.Cluster{Kinds: kinds, Unread: map[undo.Place]string{k.Place(): "no"}}, inDoubt: true, ok: true},
-		"it loses its owners":   {k: stays, found: with(undo.Existing{UID: "w"}), inDoubt: true},
-		"it lost them, is gone": {k: stays, found: undo.Cluster{Kinds: kinds}, inDoubt: true},
+		"the last owner":     {kept("v1/ConfigMap", fmt.Sprintf("c-%d", long)), long},
+		"an owner":           {kept("v1/ConfigMap", fmt.Sprintf("c-%d", long/2)), long / 2},
+		"nothing":            {nil, 0},
+		"another object":     {kept("v1/ConfigMap", "shop"), 0},
+		"their namespace":    {kept("v1/Namespace", "shop"), long},
+		"another namespace":  {kept("v1/Namespace", "other"), 0},
+		"their definition":   {kept("apiextensions.k8s.io/v1/CustomResourceDefinition", "widgets.example.com"), long},
+		"another definition": {kept("apiextensions.k8s.io/v1/CustomResourceDefinition", "gadgets.example.com"), 0},
 	} {
-		for inDoubt, want := range map[bool]bool{true: test.inDoubt, false: test.ok} {
-			a := &attempt{found: test.found, inDoubt: inDoubt}
-			if got := a.needed([]undo.Kept{test.k}, nil); (len(got) == 1) != want {
-				t.Errorf("%s, in doubt: %t: %d objects", name, inDoubt, len(got))
-			}
+		if got := len(attached(slices.Clone(chain), test.kept)); got != test.want {
+			t.Errorf("%s: %d objects, want %d", name, got, test.want)
+		}
+	}
+}
+
+// An object that has changed since the last attempt has its present contents, unless a DELETE that may have taken effect has begun to
+// remove it: undo would leave out a pod that has ended.
+func TestPresentContentsOfATerminatingObject(t *testing.T) {
+	for _, inDoubt := range []bool{false, true} {
+		earlier, now := keptWidget(), keptWidget()
+		earlier.Object.SetLabels(map[string]string{"content": "old"})
+		now.Object.SetLabels(map[string]string{"content": "new"})
+		now.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+		kept, want := []undo.Kept{now}, map[bool]string{false: "new", true: "old"}[inDoubt]
+		if rest := (attempt{inDoubt: inDoubt}).combine(kept, []undo.Kept{earlier}); len(rest) != 0 || kept[0].Object.GetLabels()["content"] != want {
+			t.Errorf("in doubt: %t: %v, and %d objects of the earlier backup alone", inDoubt, kept[0].Object, len(rest))
+		}
+	}
+}
+
+// contentless is a server that does not answer requests for whole Secrets, but those for their metadata.
+type contentless struct {
+	http.Handler
+
+	isAway bool
+}
+
+func (c *contentless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if c.isAway && strings.Contains(r.URL.Path, "/secrets/") && !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
+		http.Error(w, "the webhook is away", http.StatusInternalServerError)
+		return
+	}
+	c.Handler.ServeHTTP(w, r)
+}
+
+// The backup has the present contents of an object that the attempt cannot list, as of one that it can. If it cannot read them, it has
+// those of the last attempt, and says so for as long as that is true.
+func TestBackupHasThePresentContentsOfHiddenObjects(t *testing.T) {
+	cluster, _ := unlistedCluster(t, http.StatusOK)
+	secret := ownedBy("s", "a")
+	secret.Labels = map[string]string{"content": "old"}
+	cluster.Put("secrets", secret)
+	lists := &unlisted{Handler: cluster, code: http.StatusOK}
+	handler := &contentless{Handler: lists}
+	f := backedUp(atHome(t), handler)
+	*f.cluster.kube.Namespace = "shop"
+	keepAttempts(t, &f, "configmaps/a", 1, nil)
+	lists.code = http.StatusForbidden
+	secret.Labels = map[string]string{"content": "new"}
+	cluster.Put("secrets", secret)
+	for _, isAway := range []bool{true, false} {
+		handler.isAway = isAway
+		said := keepAttempts(t, &f, "configmaps/a", 1, nil)
+		content, err := readBackup(f.backup.file, f.backup.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]string{false: "new", true: "old"}[isAway]
+		at := slices.IndexFunc(content.Kept, func(k undo.Kept) bool { return k.UID() == "s" })
+		if at < 0 || content.Kept[at].Object.GetLabels()["content"] != want || content.Kept[at].Earlier != isAway {
+			t.Errorf("away: %t: the backup has %v", isAway, content.Kept)
+		}
+		if strings.Contains(said, "kept with the contents of an earlier attempt: Secret shop/s\n") != isAway {
+			t.Errorf("away: %t: the command says %q", isAway, said)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func (v vanishing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // The undo of a backup without objects says what the backup lacks.
 func TestBackupWithoutObjectsSaysWhatItLacks(t *testing.T) {
-	for lack, want := range map[string]string{"": "has no objects", "secrets in namespace shop: no": "has no objects: it is incomplete, and may lack: secrets in namespace shop: no"} {
+	for lack, want := range map[string]string{"": "has no objects", "secrets in namespace shop: no": "has no objects: it is incomplete, and may lack these and what depends on them: secrets in namespace shop: no"} {
 		home := atHome(t)
 		key, _, err := keyfile.LoadOrMakeKey(filepath.Join(home, "key"))
 		if err != nil {

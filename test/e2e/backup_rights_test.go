@@ -64,7 +64,7 @@ func TestBackupsOfNamespaceUsers(t *testing.T) {
 				t.Errorf("exit code %d\n%s", code, stderr)
 			}
 			out, stderr, code := tool(t, p, "shop", "undo", file, "--backup-key", key)
-			if code != 0 || !strings.Contains(out, "Restored:\n  ConfigMap shop/a\n") || !strings.Contains(out, "\nThe backup is incomplete, and may lack:\n  ") {
+			if code != 0 || !strings.Contains(out, "Restored:\n  ConfigMap shop/a\n") || !strings.Contains(out, "\nThe backup is incomplete, and may lack these and what depends on them:\n  ") {
 				t.Errorf("undo: exit code %d\n%s%s", code, out, stderr)
 			}
 		})

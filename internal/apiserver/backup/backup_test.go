@@ -37,7 +37,7 @@ func TestSealedBackupOpensWithItsKeyAlone(t *testing.T) {
 		t.Fatal(made, err)
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "apiVersion": "v1", "data": map[string]any{"n": int64(3), "password": "hunter2"}}}
-	kept := []undo.Kept{{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Object: o, Requested: true, Finalizers: []string{"x"}}, {Object: o, Stays: true}}
+	kept := []undo.Kept{{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Object: o, Requested: true, Finalizers: []string{"x"}}, {Object: o, Stays: true, Earlier: true}}
 	content, err := Seal(Content{kept, []string{"leases: forbidden"}}, key, time.Unix(1, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestSealedBackupOpensWithItsKeyAlone(t *testing.T) {
 	if !slices.Equal(opened.Lacks, []string{"leases: forbidden"}) {
 		t.Errorf("the backup lacks %q", opened.Lacks)
 	}
-	if err != nil || header.Objects != 2 || len(got) != 2 || !got[0].Requested || !got[1].Stays || got[0].Finalizers[0] != "x" {
+	if err != nil || header.Objects != 2 || len(got) != 2 || !got[0].Requested || got[0].Earlier || !got[1].Stays || !got[1].Earlier || got[0].Finalizers[0] != "x" {
 		t.Fatalf("%v, %v, %v", got, header, err)
 	}
 	if n, _, _ := unstructured.NestedInt64(got[0].Object.Object, "data", "n"); n != 3 {

@@ -61,6 +61,7 @@ type record struct {
 	Resource   schema.GroupVersionResource `json:"resource"`
 	Requested  bool                        `json:"requested,omitempty"`
 	Stays      bool                        `json:"stays,omitempty"`
+	Earlier    bool                        `json:"earlier,omitempty"`
 	Finalizers []string                    `json:"finalizers,omitempty"`
 	Object     *unstructured.Unstructured  `json:"object"`
 }
@@ -81,7 +82,7 @@ func Seal(c Content, key *keyfile.Key, now time.Time) ([]byte, error) {
 	}
 	for n := range c.Kept {
 		k := &c.Kept[n]
-		if err := encoder.Encode(record{Resource: k.Resource, Requested: k.Requested, Stays: k.Stays, Finalizers: k.Finalizers, Object: k.Object}); err != nil {
+		if err := encoder.Encode(record{Resource: k.Resource, Requested: k.Requested, Stays: k.Stays, Earlier: k.Earlier, Finalizers: k.Finalizers, Object: k.Object}); err != nil {
 			return nil, fmt.Errorf("encode %s: %w", k.Place(), err)
 		}
 	}
@@ -140,7 +141,7 @@ func Open(content []byte, key *keyfile.Key) (Content, Header, error) {
 			continue
 		}
 		c.Kept = append(c.Kept, undo.Kept{
-			Resource: r.Resource, Object: r.Object, Requested: r.Requested, Stays: r.Stays, Finalizers: r.Finalizers,
+			Resource: r.Resource, Object: r.Object, Requested: r.Requested, Stays: r.Stays, Earlier: r.Earlier, Finalizers: r.Finalizers,
 		})
 	}
 }

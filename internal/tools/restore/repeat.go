@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
-// Unrepeated returns a configuration whose clients send each write once. client-go would repeat a write that the server puts
+// Unrepeated returns a configuration whose clients send each write once, and repeat no read that the server puts off for long. client-go would repeat a write that the server puts
 // off, at the times that the server names, until the time for the write ends. Its error would be that end then: nobody would
 // see the answers of the server, nor do something else in the meantime.
 func Unrepeated(config *rest.Config) *rest.Config {
@@ -25,20 +26,33 @@ func Unrepeated(config *rest.Config) *rest.Config {
 	return config
 }
 
-// unrepeated is a transport that passes on the answers to writes without the header for which client-go repeats them.
+// longestDelay is the longest time that a server may name for the repetition of a read. client-go waits for it up to ten times.
+const longestDelay = 10 * time.Second
+
+// unrepeated is a transport that passes on the answers to writes, and to reads that would wait too long, without the header for
+// which client-go repeats them.
 type unrepeated struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t unrepeated) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
 	switch {
-	case err != nil, request.Method == http.MethodGet, response.Header.Get("Retry-After") == "":
+	case err != nil, response.Header.Get("Retry-After") == "", request.Method == http.MethodGet && delayOf(response) <= longestDelay:
 		return response, err
 	case strings.HasPrefix(response.Header.Get("Content-Type"), "application/"): // a Status has the words and the delay, too
 		response.Header.Del("Retry-After")
 		return response, nil
 	}
 	return client.WithoutRetry(given{response}).RoundTrip(request) // a Status takes the delay from the header
+}
+
+// delayOf returns the time that a server has named for a repetition; 0 if client-go does not understand it.
+func delayOf(response *http.Response) time.Duration {
+	seconds, err := strconv.ParseInt(response.Header.Get("Retry-After"), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // WrappedRoundTripper implements net.RoundTripperWrapper.

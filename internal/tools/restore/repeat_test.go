@@ -372,3 +372,37 @@ func TestAnswersThatPutOffAWrite(t *testing.T) {
 		}
 	}
 }
+
+// busy is a server in the process that puts off each request.
+type busy struct {
+	seconds  int
+	requests int
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *busy) RoundTrip(*http.Request) (*http.Response, error) {
+	b.requests++
+	w := httptest.NewRecorder()
+	w.Header().Set("Retry-After", fmt.Sprint(b.seconds))
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = fmt.Fprintln(w, "Too many requests")
+	return w.Result(), nil
+}
+
+// A read that the server puts off is repeated at the times that the server names, but not if it would wait for long: a wrong time
+// would hold up the command for hours.
+func TestReadsAreNotPutOffForLong(t *testing.T) {
+	for seconds, want := range map[int]int{1: 11, 10: 11, 11: 1, 3600: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			server := &busy{seconds: seconds}
+			s, err := NewServer(&rest.Config{Host: "http://cluster", Transport: server}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = s.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("shop").Get(t.Context(), "s", metav1.GetOptions{})
+			if !apierrors.IsTooManyRequests(err) || server.requests != want {
+				t.Errorf("%d s: requests: %d, want %d; %v", seconds, server.requests, want, err)
+			}
+		})
+	}
+}

@@ -49,9 +49,9 @@ func (s *survey) wholeOf(p undo.Place) single {
 	return single{p, func(ctx context.Context) (metav1.Object, error) { return objects.Get(ctx, p.Name, metav1.GetOptions{}) }}
 }
 
-// tries are the reads of single objects of a kind.
+// tries are the reads of single objects of a kind, or its lists.
 type tries struct {
-	failures int           // since an object was read
+	failures int           // since an object was read; of lists, all
 	took     time.Duration // all failures, together
 	last     error         // the last failure
 }
@@ -66,11 +66,11 @@ func (t *tries) fail(err error, took time.Duration) {
 // others: the server answers it at once, where a webhook that it needs for an existing object is away.
 func (t *tries) areFutile() bool { return t.failures >= futileGets || t.took >= futileTime }
 
-func (s *survey) triesLocked(kind schema.GroupKind) *tries {
-	if s.tries[kind] == nil {
-		s.tries[kind] = &tries{}
+func triesLocked(all map[schema.GroupKind]*tries, kind schema.GroupKind) *tries {
+	if all[kind] == nil {
+		all[kind] = &tries{}
 	}
-	return s.tries[kind]
+	return all[kind]
 }
 
 // readSingles reads objects one by one: the few objects of a kind, and all of a kind that could not be listed. The user may have
@@ -114,7 +114,7 @@ func (s *survey) readKind(ctx context.Context, singles []single, slots chan stru
 func (s *survey) givesUp(p undo.Place) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tries := s.triesLocked(p.Kind)
+	tries := triesLocked(s.tries, p.Kind)
 	if !tries.areFutile() {
 		return false
 	}

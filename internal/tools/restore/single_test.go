@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coppice-dev/coppice/internal/tools/undo"
@@ -128,4 +129,37 @@ func TestKindWithSomeFailuresIsRead(t *testing.T) {
 	if len(s.found.Existing) != many-many/16-1 {
 		t.Errorf("%d objects are read", len(s.found.Existing))
 	}
+}
+
+// unlistable is the objects of a kind that cannot be listed.
+type unlistable struct {
+	metadata.ResourceInterface
+
+	answer func() error
+}
+
+func (u unlistable) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	return nil, u.answer()
+}
+
+// Lists of a kind that hang are given up after a time, in however many namespaces its objects are. The objects are read one by one.
+func TestKindWhoseListsHangIsGivenUp(t *testing.T) {
+	const namespaces = 500
+	synctest.Test(t, func(t *testing.T) {
+		s, lists := (&Server{}).survey(nil), 0
+		objects := unlistable{answer: func() error {
+			lists++
+			time.Sleep(futileTime / 2)
+			return apierrors.NewInternalError(errors.New("the webhook is away"))
+		}}
+		for n := range namespaces {
+			p := undo.Place{Kind: schema.GroupKind{Kind: "Secret"}, Namespace: fmt.Sprintf("shop-%d", n), Name: "s"}
+			if err := s.list(t.Context(), listing{p.Kind, objects, map[string]undo.Place{p.Name: p}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if lists != 2 || len(s.unlisted) != namespaces {
+			t.Errorf("%d lists, and %d objects to read one by one", lists, len(s.unlisted))
+		}
+	})
 }

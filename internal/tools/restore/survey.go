@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
@@ -132,12 +133,13 @@ type survey struct {
 	found    undo.Cluster                              // Existing and Unread are guarded by mu
 	whole    map[undo.Place]*unstructured.Unstructured // guarded by mu; of the objects that were read whole
 	unlisted []single                                  // guarded by mu; the objects that could not be listed
-	tries    map[schema.GroupKind]*tries               // guarded by mu
+	tries    map[schema.GroupKind]*tries               // guarded by mu; of single objects
+	lists    map[schema.GroupKind]*tries               // guarded by mu; of lists
 }
 
 func (s *Server) survey(kinds map[schema.GroupKind]undo.Kind) *survey {
 	return &survey{
-		server: s, whole: map[undo.Place]*unstructured.Unstructured{}, tries: map[schema.GroupKind]*tries{},
+		server: s, whole: map[undo.Place]*unstructured.Unstructured{}, tries: map[schema.GroupKind]*tries{}, lists: map[schema.GroupKind]*tries{},
 		found: undo.Cluster{Kinds: kinds, Existing: map[undo.Place]undo.Existing{}, Unread: map[undo.Place]string{}},
 	}
 }
@@ -169,7 +171,7 @@ func (s *survey) read(ctx context.Context, places []undo.Place) error {
 		}
 		objects := s.server.metadata.Resource(kind.Resource).Namespace(in.namespace)
 		if len(names) > fewGets {
-			group.Go(func() error { return s.list(reading, objects, names) })
+			group.Go(func() error { return s.list(reading, listing{in.kind, objects, names}) })
 			continue
 		}
 		for _, p := range names {
@@ -206,15 +208,28 @@ func (s *survey) forget(p undo.Place) {
 	delete(s.found.Existing, p)
 }
 
-func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, names map[string]undo.Place) error {
+// listing is the objects of a kind in a namespace that are to be listed, by their names.
+type listing struct {
+	kind    schema.GroupKind
+	objects metadata.ResourceInterface
+	names   map[string]undo.Place
+}
+
+// list lists objects. If other lists of the kind have failed, it leaves them to be read one by one.
+func (s *survey) list(ctx context.Context, l listing) error {
+	if s.areListsFutile(l.kind) {
+		s.unlist(l)
+		return nil
+	}
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
-		page, err := objects.List(ctx, options)
+		began := clock.RealClock{}.Now()
+		page, err := l.objects.List(ctx, options)
 		if err != nil {
-			return s.notListed(ctx, objects, names, err)
+			return s.notListed(ctx, l, err, clock.RealClock{}.Since(began))
 		}
 		for n := range page.Items {
-			if p, wanted := names[page.Items[n].Name]; wanted {
+			if p, wanted := l.names[page.Items[n].Name]; wanted {
 				s.add(p, &page.Items[n])
 			}
 		}
@@ -224,20 +239,35 @@ func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, n
 	}
 }
 
-// notListed records that objects could not be listed, unless no kind can be read. Those on the pages before the failure are read
-// already.
-func (s *survey) notListed(ctx context.Context, objects metadata.ResourceInterface, names map[string]undo.Place, err error) error {
+// notListed records that objects could not be listed, after a time, unless no kind can be read.
+func (s *survey) notListed(ctx context.Context, l listing, err error, took time.Duration) error {
 	if err := fatalOf(ctx, err); err != nil {
 		return err
 	}
+	if !apierrors.IsForbidden(err) { // a right may be for some namespaces only
+		s.mu.Lock()
+		triesLocked(s.lists, l.kind).fail(err, took)
+		s.mu.Unlock()
+	}
+	s.unlist(l)
+	return nil
+}
+
+// unlist leaves objects to be read one by one. Those on the pages before a failure are read already.
+func (s *survey) unlist(l listing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range names {
+	for _, p := range l.names {
 		if _, isRead := s.found.Existing[p]; !isRead {
-			s.unlisted = append(s.unlisted, metadataOf(objects, p))
+			s.unlisted = append(s.unlisted, metadataOf(l.objects, p))
 		}
 	}
-	return nil
+}
+
+func (s *survey) areListsFutile(kind schema.GroupKind) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return triesLocked(s.lists, kind).areFutile()
 }
 
 func (s *survey) add(p undo.Place, o metav1.Object) {
@@ -247,7 +277,7 @@ func (s *survey) add(p undo.Place, o metav1.Object) {
 	if whole, isWhole := o.(*unstructured.Unstructured); isWhole {
 		s.whole[p] = whole
 	}
-	s.triesLocked(p.Kind).failures = 0
+	triesLocked(s.tries, p.Kind).failures = 0
 }
 
 // failed records why a place could not be read, after a time: an object may be there. One kind, such as one whose conversion
@@ -263,7 +293,7 @@ func (s *survey) failed(ctx context.Context, p undo.Place, err error, took time.
 	case refusal.IsGone(err, p.Name), apierrors.IsMethodNotSupported(err):
 		return nil // objects of a kind that can only be created, such as a review, are not stored
 	case !apierrors.IsForbidden(err): // a right may be for some names only
-		s.triesLocked(p.Kind).fail(err, took)
+		triesLocked(s.tries, p.Kind).fail(err, took)
 	}
 	s.unreadLocked(p, err)
 	return nil

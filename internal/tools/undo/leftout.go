@@ -154,6 +154,9 @@ func (p *Plan) warn(s *Step, cluster Cluster) {
 	if s.kept.OrphansUnknown {
 		s.note("its deletion orphaned its dependents, which have no reference to it now")
 	}
+	if s.kept.Earlier {
+		s.note("it has the contents of an earlier attempt to delete it, as the last one could not read it")
+	}
 	switch s.place.Kind {
 	case podKind:
 		s.note("it starts again")

@@ -19,7 +19,7 @@ type Report struct {
 }
 
 // LacksHeading is the heading of Lacks for people.
-const LacksHeading = "The backup is incomplete, and may lack"
+const LacksHeading = "The backup is incomplete, and may lack these and what depends on them"
 
 // CountReport counts the objects with one outcome.
 type CountReport struct {

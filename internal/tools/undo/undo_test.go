@@ -332,6 +332,12 @@ func TestR29_UnknownOrphansAreReported(t *testing.T) {
 	same(t, "told", tells(New(kept, clusterOf(), Options{})), "Made a: its deletion orphaned its dependents, which have no reference to it now")
 }
 
+func TestR29_ContentsOfAnEarlierAttemptAreReported(t *testing.T) {
+	kept := keptAll("ConfigMap a", "ConfigMap b")
+	kept[0].Earlier = true
+	same(t, "told", tells(New(kept, clusterOf(), Options{})), "Made a: it has the contents of an earlier attempt to delete it, as the last one could not read it", "Made b")
+}
+
 // An object that several orphan deletions have detached gets all its references again, unless it was deleted then.
 func TestR29_SurvivorsOfSeveralDeletionsAreMerged(t *testing.T) {
 	kept := keptAll("ConfigMap b < ConfigMap/c", "ConfigMap b < ConfigMap/a", "ConfigMap d < ConfigMap/a", "ConfigMap d", "ConfigMap a", "ConfigMap c")
