@@ -42,24 +42,39 @@ func (f *backupFlags) withEarlier(ctx context.Context, server *restore.Server, c
 	}
 	content.Lacks = append(content.Lacks, slices.DeleteFunc(earlier.Lacks, func(line string) bool { return slices.Contains(content.Lacks, line) })...)
 	candidates := a.combine(content.Kept, earlier.Kept)
-	present, unread, err := readPresent(ctx, server, candidates)
+	found, err := readPresent(ctx, server, candidates)
 	if err != nil {
 		return content, err
 	}
-	var certain, belonging []undo.Kept
+	content.Kept = append(content.Kept, a.stillNeeded(candidates, earlier.Kept, content.Kept, found)...)
+	return content, nil
+}
+
+// present is what a later attempt has read of objects that only the earlier backup has. An object in neither map is gone.
+type present struct {
+	objects map[undo.Place]*unstructured.Unstructured
+	unread  map[undo.Place]string
+}
+
+// stillNeeded returns the objects that only the earlier backup has, and that the new one needs, too. earlier and now are the objects
+// of both backups.
+func (a attempt) stillNeeded(candidates, earlier, now []undo.Kept, found present) []undo.Kept {
+	wasAttached := map[types.UID]bool{}
+	for _, k := range attached(candidates, earlier) {
+		wasAttached[k.UID()] = true
+	}
+	var needed, belonging []undo.Kept
 	for _, k := range candidates {
-		_, isUnread := unread[k.Place()]
-		switch k, needs := a.needed(k, present[k.Place()], isUnread); needs {
-		case needsAlways:
-			certain = append(certain, k)
-		case needsWithOwner:
+		_, isUnread := found.unread[k.Place()]
+		switch k, needs := a.needed(k, found.objects[k.Place()], isUnread); {
+		case needs == needsNever:
+		case needs == needsWithOwner && wasAttached[k.UID()]:
 			belonging = append(belonging, k)
-		case needsNever:
+		default: // the earlier attempt may have had another reason to keep the object, which this one cannot check
+			needed = append(needed, k)
 		}
 	}
-	content.Kept = append(content.Kept, certain...)
-	content.Kept = append(content.Kept, attached(belonging, content.Kept)...)
-	return content, nil
+	return append(needed, attached(belonging, slices.Concat(now, needed))...)
 }
 
 // readEarlier returns the backup of the last attempt. It has no objects if the user has removed it.
@@ -78,18 +93,17 @@ func (f *backupFlags) readEarlier(key *keyfile.Key) (backup.Content, error) {
 	return earlier, nil
 }
 
-// readPresent reads the present objects at the places of kept ones, with the resources that these had. An object in neither result
-// is gone.
-func readPresent(ctx context.Context, server *restore.Server, kept []undo.Kept) (present map[undo.Place]*unstructured.Unstructured, unread map[undo.Place]string, err error) {
+// readPresent reads the present objects at the places of kept ones, with the resources that these had.
+func readPresent(ctx context.Context, server *restore.Server, kept []undo.Kept) (found present, err error) {
 	kinds, places := map[schema.GroupKind]undo.Kind{}, make([]undo.Place, len(kept))
 	for n := range kept {
 		places[n] = kept[n].Place()
 		kinds[places[n].Kind] = undo.Kind{Resource: kept[n].Resource}
 	}
-	if present, unread, err = server.Whole(ctx, kinds, places); err != nil {
-		return nil, nil, fmt.Errorf("read the objects of the last attempt again: %w", err)
+	if found.objects, found.unread, err = server.Whole(ctx, kinds, places); err != nil {
+		return found, fmt.Errorf("read the objects of the last attempt again: %w", err)
 	}
-	return present, unread, nil
+	return found, nil
 }
 
 // combine completes the objects of a new backup by what the earlier one knows about them, and returns the objects that only the
@@ -104,7 +118,7 @@ func (a attempt) combine(now, earlier []undo.Kept) (candidates []undo.Kept) {
 		case again != nil:
 			again.Stays = again.Stays && k.Stays
 			if a.inDoubt && isTerminating(again.Object) && !isTerminating(k.Object) {
-				again.Object, again.Finalizers = k.Object, k.Finalizers // as it was before its deletion
+				again.Object, again.Finalizers, again.Earlier = k.Object, k.Finalizers, true // as it was before its deletion
 			}
 		case !places[k.Place()]:
 			candidates = append(candidates, k)
@@ -124,51 +138,69 @@ const (
 	needsWithOwner // it exists: if the deletion removes nothing to which it belongs, it stays
 )
 
-// needed returns an object that only the earlier backup has, as the new one should have it. present is the object that has the place
-// now; nil for none.
-func (a attempt) needed(k undo.Kept, present *unstructured.Unstructured, isUnread bool) (undo.Kept, necessity) {
-	if a.isBlind && !a.orphans {
+// needed returns an object that only the earlier backup has, as the new one should have it. now is the object that has the place; nil for
+// none.
+func (a attempt) needed(k undo.Kept, now *unstructured.Unstructured, isUnread bool) (undo.Kept, necessity) {
+	isGone := now == nil || now.GetUID() != k.UID()
+	stayed := k.Stays
+	if (a.isBlind || isGone) && !a.orphans {
 		k.Stays = false // the attempt may not see that the object has lost its other owners
 	}
 	switch {
 	case isUnread:
 		k.Earlier = true
 		return k, needsAlways
-	case present == nil, present.GetUID() != k.UID():
-		if a.inDoubt {
-			return k, needsAlways
-		}
+	case isGone && !a.inDoubt:
 		return k, needsNever
-	case isTerminating(present):
+	case isGone:
+		return k, needsAlways
+	case isTerminating(now) && a.inDoubt:
+		k.Earlier = true // as it was before its deletion
 		return k, needsAlways
 	}
-	former := k.Object.GetOwnerReferences()
-	k.Object, k.Finalizers, k.Earlier = present, nil, false
-	if a.inDoubt && (k.Stays || a.orphans) { // the DELETE may have removed references
-		k.Object.SetOwnerReferences(withReferences(present.GetOwnerReferences(), former))
+	former := k.Object
+	k.Object, k.Earlier, k.Resource.Version = now, false, now.GroupVersionKind().Version
+	switch {
+	case !isTerminating(now):
+		k.Finalizers = nil
+	case k.Finalizers == nil: // its deletion removes them one by one
+		k.Finalizers = former.GetFinalizers()
+	}
+	if a.inDoubt && (stayed || a.orphans) { // the DELETE may have removed references
+		k.Object.SetOwnerReferences(withReferences(now.GetOwnerReferences(), former.GetOwnerReferences()))
 		return k, needsAlways
 	}
 	return k, needsWithOwner
 }
 
 // attached returns the objects that belong to kept ones, or to others that do: to an owner, their namespace or their definition.
-func attached(objects, kept []undo.Kept) []undo.Kept {
-	for before := len(objects) + 1; len(objects) < before; {
-		before = len(objects)
-		known := map[any]bool{}
-		for _, k := range slices.Concat(kept, objects) {
-			known[k.UID()], known[k.Place()] = true, true
-		}
-		objects = slices.DeleteFunc(objects, func(k undo.Kept) bool {
-			isOwned := slices.ContainsFunc(k.Object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return known[r.UID] })
-			namespace := undo.Place{Kind: schema.GroupKind{Kind: "Namespace"}, Name: k.Object.GetNamespace()}
-			definition := undo.Place{
-				Kind: schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Name: k.Resource.GroupResource().String(),
+func attached(objects, kept []undo.Kept) (found []undo.Kept) {
+	known := map[any]bool{}
+	know := func(k *undo.Kept) { known[k.UID()], known[k.Place()] = true, true }
+	for n := range kept {
+		know(&kept[n])
+	}
+	for before := -1; len(found) > before; {
+		before = len(found)
+		objects = slices.DeleteFunc(slices.Clone(objects), func(k undo.Kept) bool {
+			isAttached := slices.ContainsFunc(placesAbove(&k), func(p undo.Place) bool { return known[p] }) ||
+				slices.ContainsFunc(k.Object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return known[r.UID] })
+			if isAttached {
+				know(&k)
+				found = append(found, k)
 			}
-			return !isOwned && !known[namespace] && !known[definition]
+			return isAttached
 		})
 	}
-	return objects
+	return found
+}
+
+// placesAbove returns the places of the namespace and the definition of an object. It may have neither.
+func placesAbove(k *undo.Kept) []undo.Place {
+	return []undo.Place{
+		{Kind: schema.GroupKind{Kind: "Namespace"}, Name: k.Object.GetNamespace()},
+		{Kind: schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Name: k.Resource.GroupResource().String()},
+	}
 }
 
 // withReferences returns owner references, and the former ones to other owners.

@@ -153,7 +153,7 @@ func TestBackupKeepsDependentsOfHiddenObjects(t *testing.T) {
 		"the hidden object is detached":      {put("secrets", ownedBy("s")), []string{"a"}, []string{"a"}},
 		"the hidden object is removed":       {remove("secrets", "s"), []string{"a"}, all},
 		"its dependent is detached":          {put("configmaps", ownedBy("b")), []string{"a", "s/a"}, []string{"a", "s/a"}},
-		"its dependent is being deleted":     {put("configmaps", ending), all, all},
+		"its dependent is being deleted":     {put("configmaps", ending), []string{"a", "s/a"}, []string{"a", "b/s earlier", "c/b", "s/a"}},
 		"its dependent is removed":           {remove("configmaps", "b"), []string{"a", "s/a"}, all},
 		"its indirect dependent is detached": {put("configmaps", ownedBy("c")), []string{"a", "b/s", "s/a"}, []string{"a", "b/s", "s/a"}},
 		"its dependent has another owner, which the deletion removes": {
@@ -336,12 +336,13 @@ func TestNeededObjectsOfAnEarlierBackup(t *testing.T) {
 	}{
 		"it exists":                 {present: now(owners("s")), want: "w/s, with its owner", inDoubt: "w/s, with its owner"},
 		"it has other owners":       {present: now(owners("x")), want: "w/x, with its owner", inDoubt: "w/x, with its owner"},
-		"it is being deleted":       {present: now(ending), want: "w/s, always", inDoubt: "w/s, always"},
+		"it is being deleted":       {present: now(ending), want: "w/s, with its owner", inDoubt: "w/s earlier, always"},
 		"it is replaced":            {present: now(func(o *unstructured.Unstructured) { o.SetUID("new") }), want: "w/s, never", inDoubt: "w/s, always"},
 		"it is gone":                {want: "w/s, never", inDoubt: "w/s, always"},
 		"it cannot be read":         {isUnread: true, want: "w/s earlier, always", inDoubt: "w/s earlier, always"},
 		"it stays, and all is seen": {stays: true, present: now(owners("x")), want: "w/x stays, with its owner", inDoubt: "w/x/s stays, always"},
-		"it stayed, and may go":     {stays: true, attempt: attempt{isBlind: true}, present: now(owners("s", "x")), want: "w/s/x, with its owner", inDoubt: "w/s/x, with its owner"},
+		"it stayed, and is gone":    {stays: true, want: "w/s, never", inDoubt: "w/s, always"},
+		"it stayed, and may go":     {stays: true, attempt: attempt{isBlind: true}, present: now(owners("x")), want: "w/x, with its owner", inDoubt: "w/x/s, always"},
 		"an orphan":                 {stays: true, attempt: attempt{isBlind: true, orphans: true}, present: now(owners()), want: "w stays, with its owner", inDoubt: "w/s stays, always"},
 	} {
 		for inDoubt, want := range map[bool]string{false: test.want, true: test.inDoubt} {
@@ -359,6 +360,31 @@ func TestNeededObjectsOfAnEarlierBackup(t *testing.T) {
 	}
 }
 
+// The deletion may remove an object that belongs to nothing in the earlier backup: the Endpoints of a Service have no reference to it, and
+// some owners are not kept. Such an object is needed for as long as it exists, one that was detached is not.
+func TestObjectsThatBelongToNothingAreNeeded(t *testing.T) {
+	widget := func(name string, owners ...string) undo.Kept {
+		k := keptWidget()
+		k.Object.SetName(name)
+		k.Object.SetUID(types.UID(name))
+		k.Object.SetOwnerReferences(ownedBy("", owners...).OwnerReferences)
+		return k
+	}
+	root, follower, foreign, owned := widget("root"), widget("follower"), widget("foreign", "lease"), widget("owned", "root")
+	found := present{objects: map[undo.Place]*unstructured.Unstructured{}}
+	for _, k := range []undo.Kept{follower, widget("foreign"), widget("owned")} {
+		found.objects[k.Place()] = k.Object
+	}
+	candidates := []undo.Kept{follower, foreign, owned}
+	var got []string
+	for _, k := range (attempt{isBlind: true}).stillNeeded(candidates, append(candidates, root), []undo.Kept{root}, found) {
+		got = append(got, describeKept(k))
+	}
+	if want := []string{"follower", "foreign"}; !slices.Equal(got, want) {
+		t.Errorf("%q are needed, want %q", got, want)
+	}
+}
+
 // A chain of owners is followed to its end, whatever the order of the objects is. Objects also belong to their namespace and to their
 // definition.
 func TestAttachedObjects(t *testing.T) {
@@ -370,6 +396,15 @@ func TestAttachedObjects(t *testing.T) {
 		o.SetName(fmt.Sprintf("c-%d", n))
 		o.SetUID(types.UID(o.GetName()))
 		o.SetOwnerReferences(ownedBy("", fmt.Sprintf("c-%d", n+1)).OwnerReferences)
+	}
+	cycle := []undo.Kept{keptWidget(), keptWidget()}
+	for n, k := range cycle {
+		k.Object.SetUID(types.UID(fmt.Sprintf("cycle-%d", n)))
+		k.Object.SetNamespace("")
+		k.Object.SetOwnerReferences(ownedBy("", fmt.Sprintf("cycle-%d", 1-n)).OwnerReferences)
+	}
+	if alone, owned := len(attached(cycle, nil)), len(attached(cycle, cycle[:1])); alone != 0 || owned != 2 {
+		t.Errorf("%d objects that own each other belong to nothing, and %d to one of them", alone, owned)
 	}
 	kept := func(kind, name string) []undo.Kept {
 		return []undo.Kept{{Object: &unstructured.Unstructured{Object: map[string]any{"apiVersion": kind[:strings.LastIndex(kind, "/")], "kind": kind[strings.LastIndex(kind, "/")+1:], "metadata": map[string]any{"name": name, "uid": name}}}}}
@@ -402,7 +437,7 @@ func TestPresentContentsOfATerminatingObject(t *testing.T) {
 		now.Object.SetLabels(map[string]string{"content": "new"})
 		now.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 		kept, want := []undo.Kept{now}, map[bool]string{false: "new", true: "old"}[inDoubt]
-		if rest := (attempt{inDoubt: inDoubt}).combine(kept, []undo.Kept{earlier}); len(rest) != 0 || kept[0].Object.GetLabels()["content"] != want {
+		if rest := (attempt{inDoubt: inDoubt}).combine(kept, []undo.Kept{earlier}); len(rest) != 0 || kept[0].Object.GetLabels()["content"] != want || kept[0].Earlier != inDoubt {
 			t.Errorf("in doubt: %t: %v, and %d objects of the earlier backup alone", inDoubt, kept[0].Object, len(rest))
 		}
 	}

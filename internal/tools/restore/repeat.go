@@ -26,8 +26,9 @@ func Unrepeated(config *rest.Config) *rest.Config {
 	return config
 }
 
-// longestDelay is the longest time that a server may name for the repetition of a read. client-go waits for it up to ten times.
-const longestDelay = 10 * time.Second
+// longestDelay is the longest time that a server may name for the repetition of a read: the longest one that priority and fairness
+// names. client-go waits for it up to ten times.
+const longestDelay = 32 * time.Second
 
 // unrepeated is a transport that passes on the answers to writes, and to reads that would wait too long, without the header for
 // which client-go repeats them.

@@ -155,7 +155,7 @@ func (p *Plan) warn(s *Step, cluster Cluster) {
 		s.note("its deletion orphaned its dependents, which have no reference to it now")
 	}
 	if s.kept.Earlier {
-		s.note("it has the contents of an earlier attempt to delete it, as the last one could not read it")
+		s.note("it has the contents that an earlier attempt to delete it has read")
 	}
 	switch s.place.Kind {
 	case podKind:

@@ -45,7 +45,7 @@ type Kept struct {
 	Requested bool
 	// Stays is true for an object that was not deleted, but has lost owner references.
 	Stays bool
-	// Earlier is true if Object is as an earlier attempt to delete it has read it: the last one could not.
+	// Earlier is true if Object is as an earlier attempt to delete it has read it.
 	Earlier bool
 	// OrphansUnknown is true for an object whose deletion kept its dependents, which are not among the kept objects.
 	OrphansUnknown bool

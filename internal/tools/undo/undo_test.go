@@ -335,7 +335,7 @@ func TestR29_UnknownOrphansAreReported(t *testing.T) {
 func TestR29_ContentsOfAnEarlierAttemptAreReported(t *testing.T) {
 	kept := keptAll("ConfigMap a", "ConfigMap b")
 	kept[0].Earlier = true
-	same(t, "told", tells(New(kept, clusterOf(), Options{})), "Made a: it has the contents of an earlier attempt to delete it, as the last one could not read it", "Made b")
+	same(t, "told", tells(New(kept, clusterOf(), Options{})), "Made a: it has the contents that an earlier attempt to delete it has read", "Made b")
 }
 
 // An object that several orphan deletions have detached gets all its references again, unless it was deleted then.
