@@ -151,8 +151,10 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 		return fmt.Errorf("%w; %s has the objects of the last attempt", incomplete, f.file)
 	}
 	content := backup.Content{Kept: kept, Lacks: append(saysOf(unseen), missed...)}
+	a := f.attempt(kept, unseen)
+	a.doubtStays(kept)
 	if f.own != nil {
-		if content, err = f.withEarlier(ctx, server, content, attempt{isBlind: len(unseen) > 0, inDoubt: f.isNeeded, orphans: f.orphans}, key); err != nil {
+		if content, err = f.withEarlier(ctx, server, content, a, key); err != nil {
 			return err
 		}
 		sayLacking(s.Err, "kept with the contents of an earlier attempt", placesOfEarlier(content.Kept))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
@@ -22,9 +23,35 @@ import (
 // in two cases. Without them, nothing could restore an object that the deletion removes; with one too many, undo says what it
 // creates. So whatever the attempt cannot know counts as removed by the deletion.
 type attempt struct {
-	isBlind bool // it cannot see all objects that the deletion may remove
-	inDoubt bool // an earlier DELETE may have taken effect
-	orphans bool // the deletion keeps the dependents of the requested objects
+	isBlind  bool               // it cannot see all objects that the deletion may remove
+	inDoubt  bool               // an earlier DELETE may have taken effect
+	orphaned map[types.UID]bool // the requested objects, if the deletion keeps their dependents
+}
+
+// attempt returns an attempt whose backup has objects, and for which resources are unseen.
+func (f *backupFlags) attempt(kept []undo.Kept, unseen []preview.UnseenReport) attempt {
+	a := attempt{isBlind: len(unseen) > 0, inDoubt: f.isNeeded, orphaned: map[types.UID]bool{}}
+	for n := range kept {
+		if f.orphans && kept[n].Requested {
+			a.orphaned[kept[n].UID()] = true
+		}
+	}
+	return a
+}
+
+// doubtStays clears Stays of the objects of a backup that may go: a blind attempt may not see that their other owners go.
+func (a attempt) doubtStays(kept []undo.Kept) {
+	for n := range kept {
+		if a.isBlind && !a.isOrphan(kept[n].Object) {
+			kept[n].Stays = false
+		}
+	}
+}
+
+// isOrphan reports whether an object is certain to stay: it has no owners but those that the deletion separates it from.
+func (a attempt) isOrphan(o *unstructured.Unstructured) bool {
+	isOther := func(r metav1.OwnerReference) bool { return !a.orphaned[r.UID] }
+	return len(a.orphaned) > 0 && !slices.ContainsFunc(o.GetOwnerReferences(), isOther)
 }
 
 // needsEarlier reports whether the backup may need objects of the earlier one. Without a doubt, the earlier DELETE was refused, and
@@ -142,8 +169,11 @@ const (
 // none.
 func (a attempt) needed(k undo.Kept, now *unstructured.Unstructured, isUnread bool) (undo.Kept, necessity) {
 	isGone := now == nil || now.GetUID() != k.UID()
-	stayed := k.Stays
-	if (a.isBlind || isGone) && !a.orphans {
+	last, stayed := k.Object, k.Stays
+	if !isGone {
+		last = now
+	}
+	if (a.isBlind || isGone) && !a.isOrphan(last) {
 		k.Stays = false // the attempt may not see that the object has lost its other owners
 	}
 	switch {
@@ -166,7 +196,7 @@ func (a attempt) needed(k undo.Kept, now *unstructured.Unstructured, isUnread bo
 	case k.Finalizers == nil: // its deletion removes them one by one
 		k.Finalizers = former.GetFinalizers()
 	}
-	if a.inDoubt && (stayed || a.orphans) { // the DELETE may have removed references
+	if a.inDoubt && (stayed || len(a.orphaned) > 0) { // the DELETE may have removed references
 		k.Object.SetOwnerReferences(withReferences(now.GetOwnerReferences(), former.GetOwnerReferences()))
 		return k, needsAlways
 	}

@@ -181,6 +181,23 @@ func TestBackupKeepsDependentsOfHiddenObjects(t *testing.T) {
 	}
 }
 
+// An attempt that cannot see everything does not know that an object stays: its other owner may go by a way that is hidden.
+func TestVisibleObjectThatMayGoDoesNotStay(t *testing.T) {
+	cluster, _ := unlistedCluster(t, http.StatusOK)
+	cluster.Put("secrets", ownedBy("s"))
+	cluster.Put("configmaps", ownedBy("x", "s"))
+	cluster.Put("configmaps", ownedBy("d", "a", "x"))
+	handler := &unlisted{Handler: cluster, code: http.StatusOK}
+	f := backedUp(atHome(t), handler)
+	*f.cluster.kube.Namespace = "shop"
+	keepAttempts(t, &f, "configmaps/a", 1, nil)
+	expectKept(t, &f, []string{"a", "d/a/x stays"})
+	cluster.Put("secrets", ownedBy("s", "a"))
+	handler.code = http.StatusForbidden
+	keepAttempts(t, &f, "configmaps/a", 2, func() {})
+	expectKept(t, &f, []string{"a", "d/a/x"})
+}
+
 // ownedBy returns the metadata of an object in the namespace shop with owners; those of which the name begins with s are Secrets.
 func ownedBy(name string, owners ...string) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}
@@ -343,7 +360,8 @@ func TestNeededObjectsOfAnEarlierBackup(t *testing.T) {
 		"it stays, and all is seen": {stays: true, present: now(owners("x")), want: "w/x stays, with its owner", inDoubt: "w/x/s stays, always"},
 		"it stayed, and is gone":    {stays: true, want: "w/s, never", inDoubt: "w/s, always"},
 		"it stayed, and may go":     {stays: true, attempt: attempt{isBlind: true}, present: now(owners("x")), want: "w/x, with its owner", inDoubt: "w/x/s, always"},
-		"an orphan":                 {stays: true, attempt: attempt{isBlind: true, orphans: true}, present: now(owners()), want: "w stays, with its owner", inDoubt: "w/s stays, always"},
+		"it is a dependent of another object than the orphaned one": {stays: true, attempt: attempt{isBlind: true, orphaned: map[types.UID]bool{"a": true}}, present: now(owners("s")), want: "w/s, with its owner", inDoubt: "w/s, always"},
+		"an orphan": {stays: true, attempt: attempt{isBlind: true, orphaned: map[types.UID]bool{"s": true}}, present: now(owners()), want: "w stays, with its owner", inDoubt: "w/s stays, always"},
 	} {
 		for inDoubt, want := range map[bool]string{false: test.want, true: test.inDoubt} {
 			k := keptWidget()

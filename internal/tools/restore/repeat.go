@@ -26,9 +26,9 @@ func Unrepeated(config *rest.Config) *rest.Config {
 	return config
 }
 
-// longestDelay is the longest time that a server may name for the repetition of a read: the longest one that priority and fairness
-// names. client-go waits for it up to ten times.
-const longestDelay = 32 * time.Second
+// longestDelay is the longest time, in seconds, that a server may name for the repetition of a read: the longest one that priority and
+// fairness names. client-go waits for it up to ten times.
+const longestDelay = 32
 
 // unrepeated is a transport that passes on the answers to writes, and to reads that would wait too long, without the header for
 // which client-go repeats them.
@@ -38,7 +38,7 @@ type unrepeated struct{ next http.RoundTripper }
 func (t unrepeated) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
 	switch {
-	case err != nil, response.Header.Get("Retry-After") == "", request.Method == http.MethodGet && delayOf(response) <= longestDelay:
+	case err != nil, response.Header.Get("Retry-After") == "", request.Method == http.MethodGet && !isForLong(response):
 		return response, err
 	case strings.HasPrefix(response.Header.Get("Content-Type"), "application/"): // a Status has the words and the delay, too
 		response.Header.Del("Retry-After")
@@ -47,13 +47,10 @@ func (t unrepeated) RoundTrip(request *http.Request) (*http.Response, error) {
 	return client.WithoutRetry(given{response}).RoundTrip(request) // a Status takes the delay from the header
 }
 
-// delayOf returns the time that a server has named for a repetition; 0 if client-go does not understand it.
-func delayOf(response *http.Response) time.Duration {
-	seconds, err := strconv.ParseInt(response.Header.Get("Retry-After"), 10, 32)
-	if err != nil {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
+// isForLong reports whether a server puts off a request for too long. client-go reads the header in the same way.
+func isForLong(response *http.Response) bool {
+	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	return err == nil && seconds > longestDelay
 }
 
 // WrappedRoundTripper implements net.RoundTripperWrapper.
