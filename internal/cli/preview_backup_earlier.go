@@ -19,9 +19,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// attempt is an attempt to delete, after an earlier one of the same command. Its backup may need objects of the earlier backup
-// in two cases. Without them, nothing could restore an object that the deletion removes; with one too many, undo says what it
-// creates. So whatever the attempt cannot know counts as removed by the deletion.
+// attempt is what an attempt to delete knows about the deletion. If it is blind or in doubt, its backup needs objects of the backup
+// that an earlier attempt of the same command has made. Nothing could restore an object that a backup lacks, but undo says what it
+// creates: so an object counts as removed unless the attempt knows that it stays.
 type attempt struct {
 	isBlind  bool               // it cannot see all objects that the deletion may remove
 	inDoubt  bool               // an earlier DELETE may have taken effect
@@ -213,7 +213,7 @@ func attached(objects, kept []undo.Kept) (found []undo.Kept) {
 	for before := -1; len(found) > before; {
 		before = len(found)
 		objects = slices.DeleteFunc(slices.Clone(objects), func(k undo.Kept) bool {
-			isAttached := slices.ContainsFunc(placesAbove(&k), func(p undo.Place) bool { return known[p] }) ||
+			isAttached := slices.ContainsFunc(k.Scopes(), func(p undo.Place) bool { return known[p] }) ||
 				slices.ContainsFunc(k.Object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return known[r.UID] })
 			if isAttached {
 				know(&k)
@@ -223,14 +223,6 @@ func attached(objects, kept []undo.Kept) (found []undo.Kept) {
 		})
 	}
 	return found
-}
-
-// placesAbove returns the places of the namespace and the definition of an object. It may have neither.
-func placesAbove(k *undo.Kept) []undo.Place {
-	return []undo.Place{
-		{Kind: schema.GroupKind{Kind: "Namespace"}, Name: k.Object.GetNamespace()},
-		{Kind: schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Name: k.Resource.GroupResource().String()},
-	}
 }
 
 // withReferences returns owner references, and the former ones to other owners.

@@ -18,11 +18,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// ownedByA returns the metadata of a dependent of the ConfigMap a.
-func ownedByA(name string, uid types.UID) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: uid, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: "a"}}}
-}
-
 // The backup of a later attempt has what that attempt has found, and nothing that somebody else has removed or detached since the
 // last one: the DELETE of that attempt was refused. It has more only if the attempt cannot see the objects, or if the DELETE may
 // have taken effect.
@@ -38,7 +33,9 @@ func TestBackupDoesNotGrowWithAttempts(t *testing.T) {
 	replace := func(resource, name string) func(*wireserver.Server, *unlisted) {
 		return func(s *wireserver.Server, _ *unlisted) {
 			s.Remove(resource, types.UID(name))
-			s.Put(resource, ownedByA(name, "new"))
+			replacement := ownedBy(name, "a")
+			replacement.UID = "new"
+			s.Put(resource, replacement)
 		}
 	}
 	hide := func(change func(*wireserver.Server, *unlisted)) func(*wireserver.Server, *unlisted) {
@@ -82,8 +79,8 @@ func TestBackupDoesNotGrowWithAttempts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, _ := unlistedCluster(t, http.StatusOK)
-			cluster.Put("configmaps", ownedByA("b", "b"))
-			cluster.Put("secrets", ownedByA("s", "s"))
+			cluster.Put("configmaps", ownedBy("b", "a"))
+			cluster.Put("secrets", ownedBy("s", "a"))
 			handler := &unlisted{Handler: cluster, code: test.code}
 			f := backedUp(atHome(t), handler)
 			f.cascade = test.cascade
@@ -232,7 +229,7 @@ func TestBackupDoesNotGrowWithAttemptsOnManyHiddenObjects(t *testing.T) {
 	want := []string{"a"}
 	for n := range 50 {
 		name := fmt.Sprintf("s-%02d", n)
-		cluster.Put("secrets", ownedByA(name, types.UID(name)))
+		cluster.Put("secrets", ownedBy(name, "a"))
 		if n > 1 {
 			want = append(want, name+"/a")
 		}
@@ -248,16 +245,16 @@ func TestBackupDoesNotGrowWithAttemptsOnManyHiddenObjects(t *testing.T) {
 	expectKept(t, &f, want)
 }
 
-// unserved is a server that answers requests for single Secrets as one that does not serve them.
-type unserved struct {
+// unreadable is a server that answers requests for single Secrets with a code, and a text that is not about the object; 0 for the object.
+type unreadable struct {
 	http.Handler
 
-	isAway bool
+	code int
 }
 
-func (u *unserved) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if u.isAway && strings.Contains(r.URL.Path, "/secrets/") {
-		http.NotFound(w, r)
+func (u *unreadable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if u.code != 0 && strings.Contains(r.URL.Path, "/secrets/") {
+		http.Error(w, "the server cannot answer", u.code)
 		return
 	}
 	u.Handler.ServeHTTP(w, r)
@@ -266,13 +263,13 @@ func (u *unserved) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A hidden object is not gone because the server does not serve its kind for a moment.
 func TestBackupKeepsHiddenObjectsOfAKindThatIsNotServed(t *testing.T) {
 	cluster, _ := unlistedCluster(t, http.StatusOK)
-	cluster.Put("secrets", ownedByA("s", "s"))
+	cluster.Put("secrets", ownedBy("s", "a"))
 	lists := &unlisted{Handler: cluster, code: http.StatusOK}
-	handler := &unserved{Handler: lists}
+	handler := &unreadable{Handler: lists}
 	f := backedUp(atHome(t), handler)
 	*f.cluster.kube.Namespace = "shop"
 	keepAttempts(t, &f, "configmaps/a", 3, func() {
-		lists.code, handler.isAway = http.StatusForbidden, true
+		lists.code, handler.code = http.StatusForbidden, http.StatusNotFound
 	})
 	expectKept(t, &f, []string{"a", "s/a earlier"})
 }
@@ -461,21 +458,6 @@ func TestPresentContentsOfATerminatingObject(t *testing.T) {
 	}
 }
 
-// contentless is a server that does not answer requests for whole Secrets, but those for their metadata.
-type contentless struct {
-	http.Handler
-
-	isAway bool
-}
-
-func (c *contentless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if c.isAway && strings.Contains(r.URL.Path, "/secrets/") && !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
-		http.Error(w, "the webhook is away", http.StatusInternalServerError)
-		return
-	}
-	c.Handler.ServeHTTP(w, r)
-}
-
 // The backup has the present contents of an object that the attempt cannot list, as of one that it can. If it cannot read them, it has
 // those of the last attempt, and says so for as long as that is true.
 func TestBackupHasThePresentContentsOfHiddenObjects(t *testing.T) {
@@ -484,15 +466,16 @@ func TestBackupHasThePresentContentsOfHiddenObjects(t *testing.T) {
 	secret.Labels = map[string]string{"content": "old"}
 	cluster.Put("secrets", secret)
 	lists := &unlisted{Handler: cluster, code: http.StatusOK}
-	handler := &contentless{Handler: lists}
+	handler := &unreadable{Handler: lists}
 	f := backedUp(atHome(t), handler)
 	*f.cluster.kube.Namespace = "shop"
 	keepAttempts(t, &f, "configmaps/a", 1, nil)
 	lists.code = http.StatusForbidden
 	secret.Labels = map[string]string{"content": "new"}
 	cluster.Put("secrets", secret)
-	for _, isAway := range []bool{true, false} {
-		handler.isAway = isAway
+	for _, code := range []int{http.StatusInternalServerError, 0} {
+		handler.code = code
+		isAway := code != 0
 		said := keepAttempts(t, &f, "configmaps/a", 1, nil)
 		content, err := readBackup(f.backup.file, f.backup.key)
 		if err != nil {

@@ -58,8 +58,8 @@ func (c *Collector) disown(ctx context.Context, epoch int, owner ownership.Objec
 // failedAgain is how long after a failure a dependent is tried again in the same pass.
 const failedAgain = time.Minute
 
-// explained is how many refusals, and how many other failures, a pass keeps the errors of. Their texts may be long, and an owner may
-// have millions of dependents.
+// explained bounds the refusals, and the other failures, whose errors a pass keeps. Their texts may be long, and an owner may have
+// millions of dependents.
 const explained = 32
 
 // pass tries to detach each dependent of an owner. That takes several decisions if a kind is slow, and others need its places,

@@ -16,7 +16,7 @@ import (
 //
 //nolint:revive // flag-parameter: hasStatus is a fact about the kind
 func (p *Plan) Object(s *Step, hasStatus bool) (*unstructured.Unstructured, string) {
-	for _, place := range []Place{{Kind: namespaceKind, Name: s.place.Namespace}, definitionOf(s)} {
+	for _, place := range s.kept.Scopes() {
 		if on := p.at[place]; on != nil && on.Outcome.IsMissing() && on.UID == "" {
 			return nil, on.place.String() + " could not be made"
 		}

@@ -85,7 +85,7 @@ func (p *Plan) order() {
 
 // addEdges adds the steps that a step waits for.
 func (s *sorter) addEdges(step *Step) {
-	for _, place := range []Place{{Kind: namespaceKind, Name: step.place.Namespace}, definitionOf(step)} {
+	for _, place := range step.kept.Scopes() {
 		if on := s.plan.at[place]; on != nil && on != step && on.Outcome == Made {
 			s.needs[step]++
 			s.needed[on] = append(s.needed[on], step)

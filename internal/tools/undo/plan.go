@@ -208,7 +208,7 @@ func (p *Plan) checkPlaces(cluster Cluster) {
 }
 
 func (p *Plan) noPlace(s *Step, cluster Cluster) string {
-	if _, served := cluster.Kinds[s.place.Kind]; !served && p.at[definitionOf(s)] == nil {
+	if _, served := cluster.Kinds[s.place.Kind]; !served && p.at[s.kept.definition()] == nil {
 		if why := cluster.unreadGroup(s.place.Kind); why != "" {
 			return why
 		}
@@ -235,11 +235,6 @@ func (p *Plan) noPlace(s *Step, cluster Cluster) string {
 func (p *Plan) isTaken(namespace Place) bool {
 	s := p.at[namespace]
 	return s != nil && s.Outcome == Occupied && s.UID == ""
-}
-
-// definitionOf returns the place of the CustomResourceDefinition of an object, if it has one.
-func definitionOf(s *Step) Place {
-	return Place{Kind: definitionKind, Name: s.kept.Resource.GroupResource().String()}
 }
 
 // is records the present UID and kind of an object that exists again.

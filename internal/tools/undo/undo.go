@@ -64,6 +64,16 @@ func (k *Kept) Place() Place {
 	return Place{k.Object.GroupVersionKind().GroupKind(), k.Object.GetNamespace(), k.Object.GetName()}
 }
 
+// definition returns the place of the CustomResourceDefinition of the object, if it has one.
+func (k *Kept) definition() Place {
+	return Place{Kind: definitionKind, Name: k.Resource.GroupResource().String()}
+}
+
+// Scopes returns the places of the namespace and of the definition whose deletion removes the object. It may have neither.
+func (k *Kept) Scopes() []Place {
+	return []Place{{Kind: namespaceKind, Name: k.Object.GetNamespace()}, k.definition()}
+}
+
 // finalizers returns the finalizers that the object had before its deletion, without the collector's.
 func (k *Kept) finalizers() []string {
 	all := k.Finalizers
