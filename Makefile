@@ -51,8 +51,8 @@ lint: ## golangci-lint, built from its module, in this module and the nested one
 	GOGC=400 $(LINT) run ./...
 	for m in $(MODULES); do (cd $$m && GOGC=400 $(LINT) run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
-# Two streams of tests run side by side, each a package at a time: many tests wait for other processes, so the two finish
-# in two thirds of the time that they take one after the other, and each test shows that it holds beside other load.
+# Three streams of tests run side by side, each a package at a time: many tests wait for other processes, so the three
+# finish in half the time that they take one after the other, and each test shows that it holds beside other load.
 #
 # Everything is compiled with the flags of the binaries that are built on the way (make build, kube-apiserver), without
 # cgo, which only the race detector needs: with others, the packages of Kubernetes were compiled twice. All analyzers of
@@ -65,7 +65,7 @@ check: ## the tests that CI runs first; make lint, today, graphs and race come a
 	go mod verify
 	go mod tidy -diff
 	go build ./...
-	$(MAKE) --jobs=2 check-tests kubernetes check-modules
+	$(MAKE) --jobs=3 check-tests kubernetes check-modules
 	@echo "CI checks, ended at $$(date)"
 
 .PHONY: check-tests check-modules
