@@ -39,55 +39,52 @@ func TestSpaceActionDependsOnFreePagesAndQuota(t *testing.T) {
 	}
 }
 
-// putLarge writes a value of a hundred kilobytes.
-func (s *Store) putLarge(t testing.TB, key string) error {
+// putLarge writes a value of size bytes. The size of the store is known after that.
+func (s *Store) putLarge(t testing.TB, key string, size int) error {
 	t.Helper()
-	_, err := s.client.Put(t.Context(), s.prefix+"/"+key, strings.Repeat("x", 100_000))
+	_, err := s.client.Put(t.Context(), s.prefix+"/"+key, strings.Repeat("x", size))
+	s.member.Server.Backend().ForceCommit() // the size is that of the last commit
+	return err
+}
+
+// reclaimed returns an error while the store is full.
+func (s *Store) reclaimed(t testing.TB) error {
+	full, err := s.reclaimSpace(t.Context())
+	if err == nil && full {
+		err = fmt.Errorf("full: %+v", s.space())
+	}
 	return err
 }
 
 // When the quota is used up, writes are refused, and existing values can be read and removed. After that, writes are
 // accepted again, without a restart.
 func TestFullStoreAcceptsWritesAgainAfterRemovals(t *testing.T) {
-	s := openWith(t, Options{Dir: t.TempDir(), Ephemeral: true, QuotaBytes: 4 << 20})
-	var err error
-	n := 0
-	// Repeatedly, as long as free pages in the file can be used.
-	for full := false; !full; {
-		for err = nil; err == nil && n < 1000; n++ {
-			err = s.putLarge(t, fmt.Sprint(n))
+	// Three values leave room below nine tenths of the quota, and four take more than that. So whether the store can be
+	// reclaimed does not depend on the pages that it wastes, nor on the commit that frees them.
+	const large, quota = 1_000_000, 4_350_000
+	s := openWith(t, Options{Dir: t.TempDir(), Ephemeral: true, QuotaBytes: quota})
+	for len(s.keys(t)) < 4 {
+		if err := s.putLarge(t, fmt.Sprint(len(s.keys(t))), large); err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Fatal(err)
 		}
-		if !errors.Is(err, rpctypes.ErrNoSpace) {
-			t.Fatalf("after %d values: %v", n, err)
+		if len(s.keys(t)) < 4 {
+			eventually.Succeeds(t, func() error { return s.reclaimed(t) })
 		}
-		// Twice, because pages that the first attempt has freed are only known after the next
-		// commit.
-		full = true
-		for i := 0; i < 2 && full; i++ {
-			full, err = s.reclaimSpace(t.Context())
-			must(t, err)
-			s.member.Server.Backend().ForceCommit()
-		}
+	}
+	if err := s.putLarge(t, "more", large); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatalf("want a write beyond the quota to be refused for the lack of space; the answer is %v", err)
 	}
 	if full, err := s.reclaimSpace(t.Context()); err != nil || !full {
 		t.Errorf("full: %t %v, although nothing was removed", full, err)
 	}
-	if err := s.putLarge(t, "more"); err == nil {
+	if err := s.putLarge(t, "more", 1); err == nil {
 		t.Error("a write is taken")
 	}
-	// All of them, because etcd checks the quota between commits, and may have written several
-	// times the quota by then.
 	for _, key := range s.keys(t) {
 		s.remove(t, key)
 	}
-	eventually.Succeeds(t, func() error { // pages are free once etcd has committed, at most 100 ms later
-		full, err := s.reclaimSpace(t.Context())
-		if err == nil && full {
-			err = fmt.Errorf("full, although all was removed: %+v", s.space())
-		}
-		return err
-	})
-	must(t, s.putLarge(t, "more"))
+	eventually.Succeeds(t, func() error { return s.reclaimed(t) }) // pages are free once etcd has committed, at most 100 ms later
+	must(t, s.putLarge(t, "more", large))
 	if got := s.keys(t); len(got) != 1 {
 		t.Errorf("there are %d values, want one", len(got))
 	}
@@ -101,8 +98,7 @@ func TestStoreIsDefragmentedBeforeItIsFull(t *testing.T) {
 	s := openWith(t, Options{Dir: t.TempDir(), Ephemeral: true, QuotaBytes: 16 << 20})
 	before, values := s.space(), 0
 	for ; before.size <= before.quota/4*3; values++ {
-		must(t, s.putLarge(t, fmt.Sprint(values)))
-		s.member.Server.Backend().ForceCommit() // the size is that of the last commit
+		must(t, s.putLarge(t, fmt.Sprint(values), 100_000))
 		before = s.space()
 	}
 	for i := range values {
