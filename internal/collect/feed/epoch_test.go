@@ -113,28 +113,25 @@ func TestR4_ListAtTheWatchedRevisionFails(t *testing.T) {
 				time.Sleep(time.Minute) // a watch that ends at once shows a server without its revision
 				f.seen.take("Pod", "epoch")
 				answers := 0
-				f.change(func() {
-					f.before = func(r *http.Request) {
+				f.core.change(func() {
+					f.core.words = test.words
+					f.core.refuses = func(r *http.Request) int {
 						query := r.URL.Query()
-						f.core.change(func() {
-							f.core.words = test.words
-							delete(f.core.refusal, "pods")
-							switch {
-							case !strings.HasSuffix(r.URL.Path, "/pods"):
-							case query.Get("resourceVersionMatch") == "Exact":
-								if answers++; test.times == 0 || answers <= test.times {
-									f.core.refusal["pods"] = test.code
-								}
-							case query.Get("watch") != "" && query.Get("sendInitialEvents") == "":
-								f.core.refusal["pods"] = http.StatusInternalServerError // so that a list follows
+						switch {
+						case !strings.HasSuffix(r.URL.Path, "/pods"):
+						case query.Get("resourceVersionMatch") == "Exact":
+							if answers++; test.times == 0 || answers <= test.times {
+								return test.code
 							}
-						})
+						case query.Get("watch") != "" && query.Get("sendInitialEvents") == "":
+							return http.StatusInternalServerError // so that a list follows
+						}
+						return 0
 					}
+					f.core.hangUp("pods")
 				})
-				f.core.change(func() { f.core.hangUp("pods") })
 				time.Sleep(20 * time.Second) // until a busy server was asked several times
-				f.change(func() { f.before = nil })
-				f.core.change(func() { delete(f.core.refusal, "pods") })
+				f.core.change(func() { f.core.refuses = nil })
 				time.Sleep(time.Minute)
 				calls := f.seen.take("Pod", "epoch")
 				if !slices.Contains(calls, "replace Pod [p]") {

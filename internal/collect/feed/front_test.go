@@ -39,7 +39,6 @@ type front struct {
 	delay    time.Duration            // guarded by mu, and so is all below
 	delays   map[string]time.Duration // by resource, instead of delay
 	requests map[string]int           // by resource
-	before   func(r *http.Request)    // is called before an answer; nil: nothing is
 }
 
 // verifying starts a feed of a front in a bubble of fake time, and stops it at the end of the test.
@@ -97,15 +96,11 @@ func (f *front) RoundTrip(r *http.Request) (*http.Response, error) {
 		takes = f.delay
 	}
 	f.requests[resource]++
-	before := f.before
 	f.mu.Unlock()
 	select {
 	case <-time.After(takes):
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
-	}
-	if before != nil {
-		before(r)
 	}
 	if resource == apples.resource {
 		return f.other.RoundTrip(r)

@@ -202,14 +202,17 @@ func TestR4_RefusedListOfAFormerRevisionShowsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			verifying(t, func(t *testing.T, f *front) {
 				former := 0
-				f.core.change(func() { f.core.revision += 1000 })
-				since := f.core.revision
-				f.change(func() {
-					f.before = func(r *http.Request) {
-						f.core.change(func() { f.core.refusal["namespaces"] = answerOf(r, since, since, former) })
+				f.core.change(func() {
+					f.core.revision += 1000
+					since := f.core.revision
+					f.core.refuses = func(r *http.Request) int {
+						if !strings.HasSuffix(r.URL.Path, "/namespaces") {
+							return 0
+						}
+						return answerOf(r, since, since, former)
 					}
+					former, f.core.words = test.code, test.words
 				})
-				f.core.change(func() { former, f.core.words = test.code, test.words })
 				for range 3 {
 					err := f.feed.VerifyHistory(context.WithoutCancel(t.Context()))
 					if (err == nil) != test.lacks || err != nil && !strings.Contains(err.Error(), "at an observed revision: ") {

@@ -31,11 +31,12 @@ type fakeServer struct {
 	revision int
 	prefix   string // of revisions: with one they are no numbers
 	served   []kind
-	stale    map[string]bool // groups whose discovery fails
-	down     bool            // everything is answered with 503
-	noStream bool            // lists by watch are refused, as by an older server
-	refusal  map[string]int  // status codes by resource, or by path
-	words    string          // of the Status in refusals of resources; without them, refusals are pages, as of a load balancer
+	stale    map[string]bool           // groups whose discovery fails
+	down     bool                      // everything is answered with 503
+	noStream bool                      // lists by watch are refused, as by an older server
+	refusal  map[string]int            // status codes by resource, or by path
+	refuses  func(r *http.Request) int // replaces refusal for resources: the status code of one request; 0: it is answered
+	words    string                    // of the Status in refusals of resources; without them, refusals are pages, as of a load balancer
 	objects  map[string]map[types.UID]*metav1.PartialObjectMetadata
 	watches  map[string][]chan event // closed to end the watch
 	requests map[string]int          // by path
@@ -182,7 +183,11 @@ func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	case i < 0:
 		return answer(http.StatusNotFound, nil), nil
 	}
-	if code := s.refusal[resource]; code != 0 {
+	code := s.refusal[resource]
+	if s.refuses != nil {
+		code = s.refuses(r)
+	}
+	if code != 0 {
 		return s.refuse(code), nil
 	}
 	query := r.URL.Query()

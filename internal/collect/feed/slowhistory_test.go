@@ -120,22 +120,20 @@ func TestR4_SlowServersThatWerePutBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			verifying(t, func(t *testing.T, f *front) {
 				requests, since := 0, 0
-				f.core.change(func() { f.core.words = "there are no lists of former revisions" })
-				f.change(func() {
-					f.delay = 20 * time.Second
-					f.before = func(r *http.Request) {
+				f.change(func() { f.delay = 20 * time.Second })
+				f.core.change(func() {
+					f.core.words = "there are no lists of former revisions"
+					f.core.refuses = func(r *http.Request) int {
 						if r.URL.Query().Get("limit") != "1" || !strings.HasSuffix(r.URL.Path, "/namespaces") {
-							return
+							return 0
 						}
-						f.core.change(func() {
-							if requests++; requests == test.at {
-								f.core.revision += test.by
-							}
-							if test.by > 0 && requests == test.at {
-								since = f.core.revision // the former ones are unknown
-							}
-							f.core.refusal["namespaces"] = answerOf(r, since, f.core.revision, test.former)
-						})
+						if requests++; requests == test.at {
+							f.core.revision += test.by
+						}
+						if test.by > 0 && requests == test.at {
+							since = f.core.revision // the former ones are unknown
+						}
+						return answerOf(r, since, f.core.revision, test.former)
 					}
 				})
 				f.outage(t)
