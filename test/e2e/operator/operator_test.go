@@ -78,12 +78,15 @@ func TestOperatorThroughTheLifeOfASite(t *testing.T) {
 	}
 
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan} {
-		t.Run(string(policy), func(t *testing.T) { w.deleteSite(t, policy) })
+		t.Run(string(policy), func(t *testing.T) {
+			(&fixture{Client: w.Client, t: t, operator: w.operator}).deleteSite(policy)
+		})
 	}
 }
 
 // deleteSite creates a Site, deletes it, and checks the remaining objects.
-func (w *fixture) deleteSite(t *testing.T, policy metav1.DeletionPropagation) {
+func (w *fixture) deleteSite(policy metav1.DeletionPropagation) {
+	t := w.t
 	site := &Site{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "site-" + strings.ToLower(string(policy))}, Spec: SiteSpec{Page: "x", Replicas: 2}}
 	key := client.ObjectKeyFromObject(site)
 	w.must(w.Create(t.Context(), site))

@@ -25,6 +25,7 @@ const (
 // Reconciler creates the ConfigMap and the Deployment of each Site.
 type Reconciler struct {
 	Client client.Client
+	Server client.Reader // the server itself, not a cache
 
 	mu       sync.Mutex
 	returned map[types.UID]bool // guarded by mu; Sites whose domain was released
@@ -32,7 +33,7 @@ type Reconciler struct {
 
 // SetUp adds the reconciler to a manager.
 func (r *Reconciler) SetUp(manager ctrl.Manager) error {
-	r.Client = manager.GetClient()
+	r.Client, r.Server = manager.GetClient(), manager.GetAPIReader()
 	return ctrl.NewControllerManagedBy(manager).For(&Site{}).Owns(&appsv1.Deployment{}).Owns(&corev1.ConfigMap{}).Complete(r)
 }
 
@@ -69,23 +70,52 @@ func (r *Reconciler) release(ctx context.Context, site *Site) error {
 	return client.IgnoreNotFound(r.Client.Update(ctx, site))
 }
 
+// apply writes the page and the Deployment of a Site.
+//
+// A deletion that orphans takes the owner references of both away, and the cache may show the Site without its deletion after
+// that. A write would then bring the references back, and the objects would be collected. So they are read first, then the
+// Site, all from the server, and are only changed if nobody has changed them since.
 func (r *Reconciler) apply(ctx context.Context, site *Site) error {
-	owner := metav1apply.OwnerReference().WithAPIVersion(GroupVersion.String()).WithKind("Site").WithName(site.Name).
-		WithUID(site.UID).WithController(true).WithBlockOwnerDeletion(true)
-	page := corev1apply.ConfigMap(site.Name, site.Namespace).WithOwnerReferences(owner).WithData(map[string]string{"index.html": site.Spec.Page})
+	key := client.ObjectKeyFromObject(site)
+	var pageNow corev1.ConfigMap
+	var deploymentNow appsv1.Deployment
+	var siteNow Site
+	if err := client.IgnoreNotFound(r.Server.Get(ctx, key, &pageNow)); err != nil {
+		return err
+	}
+	if err := client.IgnoreNotFound(r.Server.Get(ctx, key, &deploymentNow)); err != nil {
+		return err
+	}
+	if err := r.Server.Get(ctx, key, &siteNow); err != nil || siteNow.UID != site.UID || !siteNow.DeletionTimestamp.IsZero() {
+		return client.IgnoreNotFound(err)
+	}
+	page, deployment := dependents(site)
+	if pageNow.UID != "" {
+		page.WithResourceVersion(pageNow.ResourceVersion)
+	}
 	if err := r.Client.Apply(ctx, page, fieldOwner, client.ForceOwnership); err != nil {
 		return err
 	}
+	if deploymentNow.UID != "" {
+		deployment.WithResourceVersion(deploymentNow.ResourceVersion)
+	}
+	return r.Client.Apply(ctx, deployment, fieldOwner, client.ForceOwnership)
+}
+
+// dependents returns the page and the Deployment as a Site wants them.
+func dependents(site *Site) (*corev1apply.ConfigMapApplyConfiguration, *appsv1apply.DeploymentApplyConfiguration) {
+	owner := metav1apply.OwnerReference().WithAPIVersion(GroupVersion.String()).WithKind("Site").WithName(site.Name).
+		WithUID(site.UID).WithController(true).WithBlockOwnerDeletion(true)
+	page := corev1apply.ConfigMap(site.Name, site.Namespace).WithOwnerReferences(owner).WithData(map[string]string{"index.html": site.Spec.Page})
 	labels := map[string]string{"site": site.Name}
 	server := corev1apply.Container().WithName("server").WithImage("httpd").
 		WithVolumeMounts(corev1apply.VolumeMount().WithName("page").WithMountPath("/srv"))
 	volume := corev1apply.Volume().WithName("page").WithConfigMap(corev1apply.ConfigMapVolumeSource().WithName(site.Name))
-	deployment := appsv1apply.Deployment(site.Name, site.Namespace).WithOwnerReferences(owner).WithSpec(appsv1apply.DeploymentSpec().
+	return page, appsv1apply.Deployment(site.Name, site.Namespace).WithOwnerReferences(owner).WithSpec(appsv1apply.DeploymentSpec().
 		WithReplicas(site.Spec.Replicas).
 		WithSelector(metav1apply.LabelSelector().WithMatchLabels(labels)).
 		WithTemplate(corev1apply.PodTemplateSpec().WithLabels(labels).
 			WithSpec(corev1apply.PodSpec().WithContainers(server).WithVolumes(volume))))
-	return r.Client.Apply(ctx, deployment, fieldOwner, client.ForceOwnership)
 }
 
 func (r *Reconciler) report(ctx context.Context, site *Site) error {
