@@ -49,7 +49,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if controllerutil.AddFinalizer(&site, finalizer) {
 		return ctrl.Result{}, r.Client.Update(ctx, &site) // the event of the update triggers the next reconciliation
 	}
-	if err := r.apply(ctx, &site); err != nil {
+	if applied, err := r.apply(ctx, &site); err != nil || !applied {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{}, r.report(ctx, &site)
@@ -70,36 +70,36 @@ func (r *Reconciler) release(ctx context.Context, site *Site) error {
 	return client.IgnoreNotFound(r.Client.Update(ctx, site))
 }
 
-// apply writes the page and the Deployment of a Site.
+// apply writes the page and the Deployment of a Site, unless somebody has deleted the Site.
 //
-// A deletion that orphans takes the owner references of both away, and the cache may show the Site without its deletion after
-// that. A write would then bring the references back, and the objects would be collected. So they are read first, then the
-// Site, all from the server, and are only changed if nobody has changed them since.
-func (r *Reconciler) apply(ctx context.Context, site *Site) error {
+// A deletion with Orphan removes the owner references of both objects. If the cache does not show that deletion yet, a write
+// adds the references again, and the collector deletes the objects. So apply reads the objects from the server, then the
+// Site, and writes an object only if nobody has changed it since.
+func (r *Reconciler) apply(ctx context.Context, site *Site) (applied bool, err error) {
 	key := client.ObjectKeyFromObject(site)
 	var pageNow corev1.ConfigMap
 	var deploymentNow appsv1.Deployment
+	for _, now := range []client.Object{&pageNow, &deploymentNow} {
+		if err := r.Server.Get(ctx, key, now); client.IgnoreNotFound(err) != nil {
+			return false, err
+		}
+	}
 	var siteNow Site
-	if err := client.IgnoreNotFound(r.Server.Get(ctx, key, &pageNow)); err != nil {
-		return err
-	}
-	if err := client.IgnoreNotFound(r.Server.Get(ctx, key, &deploymentNow)); err != nil {
-		return err
-	}
 	if err := r.Server.Get(ctx, key, &siteNow); err != nil || siteNow.UID != site.UID || !siteNow.DeletionTimestamp.IsZero() {
-		return client.IgnoreNotFound(err)
+		return false, client.IgnoreNotFound(err)
 	}
 	page, deployment := dependents(site)
 	if pageNow.UID != "" {
 		page.WithResourceVersion(pageNow.ResourceVersion)
 	}
 	if err := r.Client.Apply(ctx, page, fieldOwner, client.ForceOwnership); err != nil {
-		return err
+		return false, err
 	}
 	if deploymentNow.UID != "" {
 		deployment.WithResourceVersion(deploymentNow.ResourceVersion)
 	}
-	return r.Client.Apply(ctx, deployment, fieldOwner, client.ForceOwnership)
+	err = r.Client.Apply(ctx, deployment, fieldOwner, client.ForceOwnership)
+	return err == nil, err
 }
 
 // dependents returns the page and the Deployment as a Site wants them.
