@@ -70,11 +70,9 @@ func (r *Reconciler) release(ctx context.Context, site *Site) error {
 	return client.IgnoreNotFound(r.Client.Update(ctx, site))
 }
 
-// apply writes the page and the Deployment of a Site, unless somebody has deleted the Site.
-//
-// A deletion with Orphan removes the owner references of both objects. If the cache does not show that deletion yet, a write
-// adds the references again, and the collector deletes the objects. So apply reads the objects from the server, then the
-// Site, and writes an object only if nobody has changed it since.
+// apply writes the page and the Deployment of a Site that is not being deleted. The cache may hide a deletion with Orphan,
+// after which a write must not add owner references again. So apply reads the objects from the server, then the Site, and
+// writes an object on the condition that its resourceVersion is still the same.
 func (r *Reconciler) apply(ctx context.Context, site *Site) (applied bool, err error) {
 	key := client.ObjectKeyFromObject(site)
 	var pageNow corev1.ConfigMap
